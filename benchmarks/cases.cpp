@@ -82,13 +82,13 @@ struct Rig {
   }
   /// The sign of the learning rate changes from run to run, so that weights do not drift.
   void update(int64_t first, int64_t count) {
-    tile.update(xRows(first, count), dRows(first, count), lr);
+    tile.update(xRows(first, count), dRows(first, count), lr, BatchEnd::Later);
   }
   void step() {
     forward(turn, batch);
     backward(turn, batch);
     update(turn, batch);
-    tile.postUpdate(lr);
+    tile.endBatch(lr);
     lr = -lr;
     turn = (turn + batch) % rows;
   }
@@ -116,7 +116,7 @@ const Pass kBackward = [](Rig &rig, int64_t first, int64_t count) { rig.backward
 const Pass kUpdate = [](Rig &rig, int64_t first, int64_t count) { rig.update(first, count); };
 // The tenth mini-batch ends with a transfer.
 const Pass kTenMiniBatches = [](Rig &rig, int64_t first, int64_t count) {
-  for (int k = 0; k < 10 && first + count == rig.batch; ++k) rig.tile.postUpdate(rig.lr);
+  for (int k = 0; k < 10 && first + count == rig.batch; ++k) rig.tile.endBatch(rig.lr);
 };
 
 /// Throws unless passes over whole batches give the bits of the reference (see Case).

@@ -107,14 +107,14 @@ struct Rig {
   // Descends and ascends in turn, so that the weights do not drift. (An adapter's weights would; it
   // is re-initialised for each repetition.)
   void update() {
-    tile.update(x[turn].view, d[turn].view, rate);
+    tile.update(x[turn].view, d[turn].view, rate, BatchEnd::Later);
     if (alternates) rate = -rate;
   }
   void step() {
     forward();
     backward();
     update();
-    tile.postUpdate(kLearningRate);
+    tile.endBatch(kLearningRate);
     turn = (turn + 1) % x.size();
   }
   void stepAsGraph() {

@@ -5,10 +5,12 @@
 set(PULSORA_COMPOUNDS
   SingleParams=compounds/single.h
   IdealParams=compounds/ideal.h
+  TransferParams=compounds/transfer_parameters.h
   VectorParams=compounds/vector.h
   ReferenceParams=compounds/reference.h
   OneSidedParams=compounds/one_sided.h
-  LRTTParams=lrtt/parameters.h)
+  LRTTParams=lrtt/parameters.h
+  InferenceParams=inference/inference_device.h)
 
 set(PULSORA_EXTRA_COMPOUNDS "" CACHE STRING
   "Compounds from outside this tree: a list of Params=/absolute/path/of/header.h; a .cpp and, with CUDA, a .cu of that name beside it are compiled")

@@ -71,7 +71,7 @@ def shortened(text: str) -> str:
 def shown_default(field: Field) -> str:
     if field["type"] == "devices":
         return f"`{list(parameters.default_of(field))!r}`"
-    if field["type"] in {"struct", "device"}:
+    if field["type"] in {"struct", "device", "noise_model"}:
         return f"`{parameters.default_of(field)!r}`"
     return f"`{literal(field['default'])}`"
 
@@ -126,6 +126,32 @@ def devices_page() -> str:
         doc = " ".join((preset.__doc__ or "").split())
         if model := model_of(preset):
             lines += wrapped(f"`devices.{name}()`, {model}: {doc}", "  ")
+    return finish(lines)
+
+
+def noise_models_page() -> str:
+    models = SCHEMA["noise_models"]
+    common = common_fields("noise_models")
+    shared = {field["name"] for field in common}
+    lines = [
+        "# Noise models",
+        "",
+        f"<!-- {NOTICE} -->",
+        "",
+        *wrapped(
+            "A noise model of [programmed arrays](inference.md) says how a device that was "
+            "programmed to a conductance G differs from it, how it drifts, and how its reads "
+            "fluctuate. Conductances are in uS, times in s since the end of programming."
+        ),
+        "",
+        "## Parameters of every model",
+        "",
+        *table(common),
+    ]
+    for name, entry in models.items():
+        own = [field for field in entry["fields"] if field["name"] not in shared]
+        lines += [f"## {name}", "", *wrapped(entry["doc"]), ""]
+        lines += table(own) if own else ["It has no parameters of its own.", ""]
     return finish(lines)
 
 

@@ -17,6 +17,7 @@ from pulsora.config import CLASSES, CompoundFacts
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping
+    from types import ModuleType
 
     from pulsora._internal.parameters import Field, Parameters
 
@@ -25,9 +26,9 @@ SCHEMA = _core.schema()
 WIDTH = 100
 
 
-def common_fields() -> list[Field]:
-    """Members that all models have."""
-    models = list(SCHEMA["devices"].values())
+def common_fields(kind: str = "devices") -> list[Field]:
+    """Members that all models of a kind have, "devices" or "noise_models"."""
+    models = list(SCHEMA[kind].values())
     return [f for f in models[0]["fields"] if all(f in model["fields"] for model in models)]
 
 
@@ -43,7 +44,7 @@ def constructor(fields: Mapping[str, Field], common: str = "") -> Iterator[str]:
         yield "    *,"
     for name, field in fields.items():
         default = literal(field["default"])
-        is_plain = field["type"] not in {"floats", "struct", "device", "devices"}
+        is_plain = field["type"] not in {"floats", "struct", "device", "devices", "noise_model"}
         if not is_plain or (default[0] != '"' and len(default) > 10):
             default = "..."  # what stubs do not spell out
         yield f"    {name}: {annotation(field)} = {default},"
@@ -116,26 +117,42 @@ def listed(names: Iterable[str]) -> list[str]:
 
 
 def models_stub() -> str:
+    """Return the stub of the device models."""
+    return model_stubs("Device", "device model", pl.devices.models, common_fields())
+
+
+def noise_models_stub() -> str:
+    """Return the stub of the noise models."""
+    common = common_fields("noise_models")
+    return model_stubs("NoiseModel", "noise model", pl.noise_models, common)
+
+
+def model_stubs(base: str, what: str, module: ModuleType, shared: list[Field]) -> str:
+    """Return the stub of a module with the models of one kind, subclasses of `base`."""
+    names: tuple[str, ...] = module.MODELS
     lines = header(
-        "Device models of the core.",
+        f"{what.capitalize()}s of the core.",
         "from collections.abc import Mapping, Sequence",
-        "from typing import Any, Literal, TypeAlias, TypedDict",
+        "from typing import Any, ClassVar, Literal, TypeAlias, TypedDict",
         "",
         "from typing_extensions import Self, Unpack",
         "",
         "from pulsora._internal.parameters import Parameters",
     )
-    lines += [*listed(["MODELS", "Device", *pl.devices.MODELS]), ""]
-    models = [getattr(pl.devices, name) for name in pl.devices.MODELS]
-    common = {field["name"]: field for field in common_fields()}
+    lines += [*listed(["MODELS", base, *names]), ""]
+    models = [getattr(module, name) for name in names]
+    # A default that models do not share is a parameter of each all the same.
+    common = {field["name"]: field for field in shared}
     lines += [
         *aliases(models),
         "MODELS: tuple[str, ...]",
-        '"""Names of the device models, in the order of the core."""',
+        f'"""Names of the {what}s, in the order of the core."""',
         "",
-        "class Device(Parameters):",
-        '    """A device model with its parameters."""',
+        f"class {base}(Parameters):",
+        f'    """A {what} with its parameters."""',
         "",
+        "    source_sha256: ClassVar[str]",
+        '    """SHA-256 of the source of a model that from_source() made; else empty."""',
         *attributes(common),
         "    @property",
         "    def model(self) -> str: ...",
@@ -159,13 +176,14 @@ def config_stub() -> str:
     has_lists = any(field["type"] in {"floats", "devices"} for field in own)
     lines = header(
         "Configurations of tiles, and of what surrounds an array.",
-        f"from collections.abc import {'Mapping, Sequence' if has_lists else 'Mapping'}",
+        "from collections.abc import Mapping, Sequence",
         "from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias",
         "",
         "from typing_extensions import Self",
         "",
         "from pulsora._internal.parameters import Compound, Parameters",
         "from pulsora.devices import Device",
+        "from pulsora.noise_models import NoiseModel",
     )
     structs = (pl.UpdateParameters, pl.IOParameters)
     configs = CLASSES.values()

@@ -18,7 +18,18 @@ BINDINGS = ROOT / "src" / "bindings"
 
 # Each of these rooms may include the rooms before it.
 BASE = ["core", "numerics", "linalg", "parameters", "storage"]
-SIMULATOR = ["devices", "pulses", "array", "periphery", "transfer", "compounds", "lrtt", "tile"]
+SIMULATOR = [
+    "devices",
+    "noise_models",
+    "pulses",
+    "array",
+    "periphery",
+    "transfer",
+    "compounds",
+    "inference",
+    "lrtt",
+    "tile",
+]
 # Side libraries stand on the base, and on the rooms listed here; no other room includes them.
 SIDE = {"lowrank": [], "forecast": [], "runtime": ["devices", "pulses", "array"]}
 
@@ -30,6 +41,7 @@ ALLOWED |= {room: {room, *BASE, *more} for room, more in SIDE.items()}
 GENERATED = {
     "device_list.h": {"array"},
     "runtime_options.h": {"runtime"},
+    "noise_model_list.h": {"noise_models", "inference"},
     "compound_list.h": {"tile"},
 }
 

@@ -16,8 +16,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from api_pages import devices_page, draw, parameters_page, snake
-from api_stubs import config_stub, core_stub, models_stub
+from api_pages import devices_page, draw, noise_models_page, parameters_page, snake
+from api_stubs import config_stub, core_stub, models_stub, noise_models_stub
 
 import pulsora as pl
 
@@ -31,7 +31,9 @@ FILES: dict[str, Callable[[], str]] = {
     "python/pulsora/_core.pyi": core_stub,
     "python/pulsora/config.pyi": config_stub,
     "python/pulsora/devices/models.pyi": models_stub,
+    "python/pulsora/noise_models.pyi": noise_models_stub,
     "docs/reference/devices.md": devices_page,
+    "docs/reference/noise_models.md": noise_models_page,
     "docs/reference/parameters.md": parameters_page,
 }
 

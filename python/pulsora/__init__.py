@@ -29,7 +29,7 @@ except ImportError as error:
         "pip install 'nvidia-cublas>=13,<14' beside pulsora, or install a pulsora without CUDA"
     ) from error
 
-from pulsora import config, devices, fit, forecast, presets, runtime, state
+from pulsora import config, devices, fit, forecast, noise_models, presets, runtime, state
 from pulsora._core import (
     CompileError,
     CompilerNotFound,
@@ -44,10 +44,11 @@ from pulsora._core import (
 from pulsora.config import *  # noqa: F403 - a class for each kind of tile
 from pulsora.graphs.step_graph import StepGraph
 from pulsora.state import State
+from pulsora.tiki_taka import AGAD, ChoppedTTv2, TikiTaka, TTv2
 from pulsora.tile import Explanation, Tile
 
 if TYPE_CHECKING:
-    from pulsora import distributed, lowrank, nn, optim, peft, plot, training_step
+    from pulsora import distributed, inference, lowrank, nn, optim, peft, plot, training_step
     from pulsora.convert import (
         average,
         conversion_report,
@@ -56,8 +57,11 @@ if TYPE_CHECKING:
         reseed,
         with_io,
     )
+    from pulsora.inference import drift, program
 
 __all__ = [
+    "AGAD",
+    "ChoppedTTv2",
     "CompileError",
     "CompilerNotFound",
     "ConfigError",
@@ -68,6 +72,8 @@ __all__ = [
     "State",
     "StateError",
     "StepGraph",
+    "TTv2",
+    "TikiTaka",
     "Tile",
     "__version__",
     "average",
@@ -78,14 +84,18 @@ __all__ = [
     "cuda_device_count",
     "devices",
     "distributed",
+    "drift",
     "fit",
     "forecast",
+    "inference",
     "lowrank",
     "nn",
+    "noise_models",
     "optim",
     "peft",
     "plot",
     "presets",
+    "program",
     "reseed",
     "runtime",
     "state",
@@ -97,6 +107,7 @@ __all__ += config.__all__
 # Names whose modules are imported on first use: they need matplotlib (plot) or torch.
 _ON_FIRST_USE = {
     "distributed": "pulsora.distributed",
+    "inference": "pulsora.inference",
     "lowrank": "pulsora.lowrank",
     "nn": "pulsora.nn",
     "optim": "pulsora.optim",
@@ -107,6 +118,8 @@ _ON_FIRST_USE = {
     "conversion_report": "pulsora.convert",
     "convert_to_analog": "pulsora.convert",
     "convert_to_digital": "pulsora.convert",
+    "drift": "pulsora.inference",
+    "program": "pulsora.inference",
     "reseed": "pulsora.convert",
     "with_io": "pulsora.convert",
 }

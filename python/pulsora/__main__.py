@@ -15,9 +15,13 @@ def main() -> None:
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ["OMP_WAIT_POLICY"] = "passive"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - itself
-    from pulsora.cli import app  # noqa: PLC0415 - after execv
+    try:
+        from pulsora.cli import app  # noqa: PLC0415 - after execv
 
-    app(prog_name="pulsora")
+        app(prog_name="pulsora")
+    except KeyboardInterrupt:  # while modules are loaded
+        sys.stderr.write("stopped; nothing was begun\n")
+        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pulsora._internal.parameters import (
     suggestion,
 )
 from pulsora.devices import Device
+from pulsora.noise_models import NoiseModel  # noqa: F401 - registers the classes of its fields
 
 _STRUCTS: dict[str, list[Field]] = _core.schema()["structs"]
 
@@ -53,6 +54,8 @@ class CompoundFacts(NamedTuple):
     """Whether the host may wait for the GPU in an update, which a recorded step must not."""
     spans_layer: bool
     """Whether one tile serves a whole layer, and is read in blocks."""
+    digital_weight: bool
+    """Whether a layer holds its weight as a parameter of torch, which any optimiser trains."""
 
 
 class TileConfig(Parameters):

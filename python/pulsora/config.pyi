@@ -8,15 +8,18 @@ from typing_extensions import Self
 
 from pulsora._internal.parameters import Compound, Parameters
 from pulsora.devices import Device
+from pulsora.noise_models import NoiseModel
 
 __all__ = [
     "IOParameters",
     "IdealConfig",
+    "InferenceConfig",
     "LRTTConfig",
     "OneSidedConfig",
     "ReferenceConfig",
     "SingleConfig",
     "TileConfig",
+    "TransferConfig",
     "UpdateParameters",
     "VectorConfig",
 ]
@@ -53,6 +56,11 @@ _WNoiseType: TypeAlias = Literal[
     "additive_constant",
     "pcm_read",
 ]
+_Buffer: TypeAlias = Literal[
+    "none",
+    "sum",
+    "chopped",
+    "dynamic",
 _UpdatePolicy: TypeAlias = Literal[
     "all",
     "single_fixed",
@@ -122,6 +130,52 @@ _ReinitWrite: TypeAlias = Literal[
 _AdapterSpan: TypeAlias = Literal[
     "tile",
     "layer",
+]
+_Cell: TypeAlias = Literal[
+    "pair",
+    "two_sided_pair",
+    "pairs",
+    "single",
+]
+_CellReference: TypeAlias = Literal[
+    "digital",
+    "column",
+]
+_ScalingPer: TypeAlias = Literal[
+    "output",
+    "tile",
+]
+_Compensation: TypeAlias = Literal[
+    "none",
+    "global",
+    "per_output",
+    "exact_reference",
+]
+_CompensationRead: TypeAlias = Literal[
+    "converters",
+    "exact",
+]
+_Modifier: TypeAlias = Literal[
+    "none",
+    "add_normal",
+    "mult_normal",
+    "discretize",
+    "discretize_add_normal",
+    "dorefa",
+    "poly",
+    "prog_noise",
+    "noise_model",
+]
+_ModifierPer: TypeAlias = Literal[
+    "output",
+    "tile",
+]
+_Clip: TypeAlias = Literal[
+    "none",
+    "fixed",
+    "gaussian",
+    "gaussian_per_output",
+    "average_channel_max",
 ]
 
 class UpdateParameters(Parameters):
@@ -316,6 +370,7 @@ class CompoundFacts(NamedTuple):
     reuses_reads: bool
     waits_for_host: bool
     spans_layer: bool
+    digital_weight: bool
 
 class TileConfig(Parameters):
     """Everything that defines a tile but its sizes and its seed."""
@@ -364,6 +419,122 @@ class IdealConfig(TileConfig):
         backward: IOParameters = ...,
     ) -> None: ...
 
+class TransferConfig(TileConfig):
+    """A chain of arrays that act as one weight (Tiki-Taka and its successors): gradients are
+    pulsed onto a fast array, whose lines are read one by one and written onto the next
+    array.
+    """
+
+    visible: Device
+    """Device model of the slowest array, which is last in the chain and holds written weights."""
+    fast: tuple[Device, ...]
+    """1 to 8 devices. Device models of the other arrays, the fastest first: it gets the pulses
+    of gradients.
+    """
+    buffer: _Buffer
+    """What collects reads before they are written: 'none' (Tiki-Taka v1), 'sum' (v2),
+    'chopped' (c-TTv2), 'dynamic' (AGAD).
+    """
+    gamma: float
+    """Array k of n, 0 being the fastest, adds gamma^(n - 1 - k) of its weight to W; with 0, W
+    is the visible array.
+    """
+    gamma_vec: tuple[float, ...]
+    """The factor of each array in W, the fastest first; empty: see gamma."""
+    transfer_every: float
+    """[mini-batches] Mini-batches (or samples, see units_in_mbatch) per transfer from the
+    fastest array; 0 is never. Later arrays wait until all lines of the one before were
+    read. With buffer = 'chopped' or 'dynamic', -p counts samples: all lines are read once
+    while a cell of the fastest array could take p times the pulses of its range.
+    """
+    transfer_every_vec: tuple[float, ...]
+    """[mini-batches] The period of each array but the last; empty: see transfer_every."""
+    units_in_mbatch: bool
+    """Whether periods count mini-batches; otherwise they count samples (in a convolution, one
+    per pixel of the output).
+    """
+    n_reads_per_transfer: int
+    """[lines] >= 1. Lines that a transfer reads and writes."""
+    transfer_columns: bool
+    """Whether lines are columns (inputs), read forward; otherwise rows, read backward."""
+    random_selection: bool
+    """Draw the first line of each transfer; otherwise lines follow one another."""
+    with_reset_prob: float
+    """>= 0 and <= 1. Probability with which a cell of a line is reset after the line was read."""
+    fast_lr: float
+    """>= 0. Learning rate of the fastest array, in units of the tile's with scale_fast_lr; 0
+    is the tile's. With auto_scale: pulses of its largest gradients per slot.
+    """
+    scale_fast_lr: bool
+    """Whether fast_lr is multiplied by the tile's learning rate."""
+    transfer_lr: float
+    """>= 0. Factor with which reads are written, in units of the tile's learning rate with
+    scale_transfer_lr.
+    """
+    transfer_lr_vec: tuple[float, ...]
+    """The factor of each array but the last; empty: see transfer_lr."""
+    scale_transfer_lr: bool
+    """Whether transfer_lr is multiplied by the tile's learning rate."""
+    transfer_forward: IOParameters
+    """Periphery of the reads of lines; one line is driven with 1."""
+    transfer_update: UpdateParameters
+    """Writes of lines. With buffer = 'none', pulse trains of the reads; otherwise desired_bl
+    is the most pulses of one write, which are counted. The pulse types 'none' and
+    'none_with_device' write digitally, within the bounds of cells.
+    """
+    thres_scale: float
+    """> 0. Buffer 'sum': change that is written as one pulse, in units of dw_min of the
+    written array.
+    """
+    step: float
+    """> 0 and <= 1. Buffers: probability of each pulse that leaves the buffer."""
+    momentum: float
+    """>= 0 and <= 1. Buffers: part that stays in the buffer after a write."""
+    forget_buffer: bool
+    """Buffers: whether a write leaves only the part `momentum` of the buffer; otherwise it
+    takes the written pulses out, but for that part of them.
+    """
+    in_chop_prob: float
+    """>= 0 and <= 1. Choppers: probability with which the sign of a line changes after its
+    read, or with in_chop_random = False the inverse of the number of reads between changes.
+    """
+    in_chop_random: bool
+    """Choppers: whether signs of lines change at random."""
+    out_chop_prob: float
+    """>= 0 and <= 1. Choppers: probability with which a sign of the other side changes after
+    all lines were read.
+    """
+    no_buffer: bool
+    """Choppers: whether what a read does not write is dropped."""
+    buffer_granularity: float
+    """>= 0. Choppers: sum of reads that is written as one pulse, in units of dw_min of the
+    fastest array and of 1 / transfer_lr; 0 is 1.
+    """
+    auto_granularity: float
+    """[samples] >= 0. Choppers: number of samples that buffer_granularity belongs to; the
+    threshold follows the number of samples between two reads of a line. 0: it does not.
+    """
+    auto_scale: bool
+    """Choppers: whether the learning rate of the fastest array follows from running maxima of
+    |x| and |d|, so that the largest gradients send fast_lr times desired_bl pulses.
+    """
+    auto_momentum: float
+    """>= 0 and <= 1. auto_scale: part of a running maximum that stays over a mini-batch."""
+    correct_gradient_magnitudes: bool
+    """Choppers: whether reads are divided by the learning rate of the fastest array and the
+    ratio of the two steps, so that writes have the size of gradients.
+    """
+    tail_weightening: float
+    """> 0. Buffer 'dynamic': weight of a read in the running mean, in units of the inverse
+    number of reads between changes of sign; at most that number.
+    """
+    buffer_cap: float
+    """>= 0. Buffer 'dynamic' with forget_buffer = False: limit of the buffer after a write, in
+    units of desired_bl pulses; 0 is none.
+    """
+    correct_accumulation: bool
+    """Buffer 'dynamic': whether reads are divided by their number since the line changed its
+    sign.
 class VectorConfig(TileConfig):
     """Several arrays that act as one weight, W = sum gamma_k W_k."""
 
@@ -438,6 +609,40 @@ class ReferenceConfig(TileConfig):
         self,
         *,
         visible: Device = ...,
+        fast: Sequence[Device] = ...,
+        buffer: _Buffer = "none",
+        gamma: float = 0.0,
+        gamma_vec: Sequence[float] = ...,
+        transfer_every: float = 1.0,
+        transfer_every_vec: Sequence[float] = ...,
+        units_in_mbatch: bool = True,
+        n_reads_per_transfer: int = 1,
+        transfer_columns: bool = True,
+        random_selection: bool = False,
+        with_reset_prob: float = 0.0,
+        fast_lr: float = 1.0,
+        scale_fast_lr: bool = True,
+        transfer_lr: float = 1.0,
+        transfer_lr_vec: Sequence[float] = ...,
+        scale_transfer_lr: bool = True,
+        transfer_forward: IOParameters = ...,
+        transfer_update: UpdateParameters = ...,
+        thres_scale: float = 1.0,
+        step: float = 1.0,
+        momentum: float = 0.1,
+        forget_buffer: bool = True,
+        in_chop_prob: float = 0.1,
+        in_chop_random: bool = True,
+        out_chop_prob: float = 0.0,
+        no_buffer: bool = False,
+        buffer_granularity: float = 1.0,
+        auto_granularity: float = 0.0,
+        auto_scale: bool = False,
+        auto_momentum: float = 0.99,
+        correct_gradient_magnitudes: bool = False,
+        tail_weightening: float = 5.0,
+        buffer_cap: float = 0.0,
+        correct_accumulation: bool = False,
         reference: Device = ...,
         reference_start: _ReferenceStart = "zero",
         reference_pulses: int = 0,
@@ -678,6 +883,118 @@ class LRTTConfig(TileConfig):
         forward: IOParameters = ...,
         backward: IOParameters = ...,
         update: UpdateParameters = ...,
+    ) -> None: ...
+
+class InferenceConfig(TileConfig):
+    """Weights that are trained digitally, then programmed once into an array whose devices
+    drift.
+    """
+
+    noise_model: NoiseModel
+    """Programming error, drift and read noise of a device."""
+    cell: _Cell
+    """Devices of a weight: 'pair', one of which is at g_min; 'two_sided_pair', both of which
+    carry half of it; 'pairs' of the factors `significance`; 'single', against a reference.
+    """
+    significance: tuple[float, ...]
+    """Factors of the pairs of cell='pairs', in the order in which they are filled; at most 8."""
+    cell_reference: _CellReference
+    """Reference of cell='single': 'digital', half of the sum of the inputs is subtracted
+    exactly; 'column', by a column of cells at half of the range, programmed as well.
+    """
+    cell_bits: int
+    """>= 0 and <= 16. Bits of a target conductance; 0 is continuous."""
+    stuck_low: float
+    """>= 0 and <= 1. Share of devices that stay at g_min; a property of the chip."""
+    stuck_high: float
+    """>= 0 and <= 1. Share of devices that stay at g_max."""
+    scaling_per: _ScalingPer
+    """Weights whose largest magnitude uses the whole range of a cell: of each 'output', or of
+    the 'tile'.
+    """
+    compensation: _Compensation
+    """Compensation of drift after programming: one factor from one-hot reads for the tile
+    ('global') or for each output ('per_output'), relative to the reads at time 0 or,
+    'exact_reference', to the weights themselves; or 'none'.
+    """
+    compensation_read: _CompensationRead
+    """The one-hot reads of the compensation: through the 'converters' of the forward read with
+    their noise, or 'exact'.
+    """
+    modifier: _Modifier
+    """Change of the weights in training reads, drawn anew for each mini-batch and seen by its
+    backward read too; 'noise_model': programming, drift to a time of modifier_times, read
+    noise and compensation as in inference.
+    """
+    modifier_std: float
+    """[relative] >= 0 and <= 1e+15. Strength of a modifier's noise."""
+    modifier_per: _ModifierPer
+    """Weights whose largest magnitude a modifier refers to: of each 'output', or of the 'tile'."""
+    modifier_range: float
+    """[weight] >= 0 and <= 1e+15. Magnitude that a modifier refers to instead; 0 takes the
+    largest weight.
+    """
+    modifier_res: float
+    """[relative] >= 0 and <= 1. Distance of the levels of 'discretize', relative to the
+    largest weight, and of 'dorefa'.
+    """
+    modifier_sto_round: bool
+    """Whether 'discretize' rounds stochastically."""
+    modifier_clip: float
+    """[weight] >= 0 and <= 1e+15. Largest weight after 'dorefa'."""
+    modifier_coeff: tuple[float, ...]
+    """Coefficients of 'poly' and 'prog_noise' over |W| relative to the largest weight."""
+    modifier_g_max: float
+    """[uS] > 0 and <= 1e+15. Largest conductance to which the coefficients of 'prog_noise'
+    belong.
+    """
+    modifier_times: tuple[float, ...]
+    """[s] Smallest and largest time of 'noise_model'; the logarithm of the time is uniform."""
+    drop_connect: float
+    """>= 0 and < 1. Probability that a training read sees a weight as 0; below 1."""
+    clip: _Clip
+    """Limit of the weights of a layer after each step of an optimiser: 'fixed', clip_value;
+    'gaussian', clip_sigma standard deviations of the layer, or of each output
+    ('gaussian_per_output'); 'average_channel_max', the mean of the outputs' largest
+    magnitudes.
+    """
+    clip_sigma: float
+    """>= 0 and <= 1e+15. Standard deviations within which 'gaussian' leaves the weights."""
+    clip_value: float
+    """[weight] >= 0 and <= 1e+15. Limit of 'fixed'; an upper limit of the others, unless 0."""
+    forward: IOParameters
+    """Periphery of the forward read."""
+    backward: IOParameters
+    """Periphery of the backward read."""
+    def __init__(
+        self,
+        *,
+        noise_model: NoiseModel = ...,
+        cell: _Cell = "pair",
+        significance: Sequence[float] = ...,
+        cell_reference: _CellReference = "digital",
+        cell_bits: int = 0,
+        stuck_low: float = 0.0,
+        stuck_high: float = 0.0,
+        scaling_per: _ScalingPer = "output",
+        compensation: _Compensation = "global",
+        compensation_read: _CompensationRead = "converters",
+        modifier: _Modifier = "none",
+        modifier_std: float = 0.05,
+        modifier_per: _ModifierPer = "output",
+        modifier_range: float = 0.0,
+        modifier_res: float = 0.0,
+        modifier_sto_round: bool = False,
+        modifier_clip: float = 0.6,
+        modifier_coeff: Sequence[float] = ...,
+        modifier_g_max: float = 25.0,
+        modifier_times: Sequence[float] = ...,
+        drop_connect: float = 0.0,
+        clip: _Clip = "none",
+        clip_sigma: float = 2.5,
+        clip_value: float = 0.0,
+        forward: IOParameters = ...,
+        backward: IOParameters = ...,
     ) -> None: ...
 
 COMPOUNDS: dict[str, Compound]

@@ -3,15 +3,17 @@
 Every device preset (`EcRam()`, see `pulsora.devices`) has two configurations, with the periphery of
 `io()`: `EcRamSingle()`, one array under plain pulsed SGD, and `EcRamLRTT(rank=16)`, an array with a
 pulsed low-rank adapter. Six of them have `EcRamPair()` and `EcRamQuad()`, two and four arrays that
-act as one weight. `PCMPair()` has two arrays of cells that can only grow. All take any setting of
-the configuration.
+act as one weight, and chains of arrays (`transfer_presets`): `EcRamTikiTaka()`, `EcRamTTv2()`,
+`EcRamChoppedTTv2()`, `EcRamAGAD()`. `PCMPair()` has two arrays of cells that can only grow. All take
+any setting of the configuration.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from pulsora.config import IOParameters, LRTTConfig, OneSidedConfig, SingleConfig, VectorConfig
+from pulsora._internal.preset_io import io
+from pulsora.config import LRTTConfig, OneSidedConfig, SingleConfig, VectorConfig
 from pulsora.devices import (
     DEVICES,
     ONE_SIDED,
@@ -26,6 +28,32 @@ from pulsora.devices import (
     SixT1C,
 )
 from pulsora.devices.presets import device, names
+from pulsora.transfer_presets import (
+    CapacitorAGAD,
+    CapacitorChoppedTTv2,
+    CapacitorTikiTaka,
+    CapacitorTTv2,
+    EcRamAGAD,
+    EcRamChoppedTTv2,
+    EcRamMOAGAD,
+    EcRamMOChoppedTTv2,
+    EcRamMOTikiTaka,
+    EcRamMOTTv2,
+    EcRamTikiTaka,
+    EcRamTTv2,
+    IdealizedAGAD,
+    IdealizedChoppedTTv2,
+    IdealizedTikiTaka,
+    IdealizedTTv2,
+    ReRamESAGAD,
+    ReRamESChoppedTTv2,
+    ReRamESTikiTaka,
+    ReRamESTTv2,
+    ReRamSBAGAD,
+    ReRamSBChoppedTTv2,
+    ReRamSBTikiTaka,
+    ReRamSBTTv2,
+)
 
 if TYPE_CHECKING:
     import os
@@ -38,39 +66,63 @@ __all__ = [
     "ONE_SIDED",
     "PCM",
     "Capacitor",
+    "CapacitorAGAD",
+    "CapacitorChoppedTTv2",
     "CapacitorLRTT",
     "CapacitorPair",
     "CapacitorQuad",
     "CapacitorSingle",
+    "CapacitorTTv2",
+    "CapacitorTikiTaka",
     "EcRam",
+    "EcRamAGAD",
+    "EcRamChoppedTTv2",
     "EcRamLRTT",
     "EcRamMO",
+    "EcRamMOAGAD",
+    "EcRamMOChoppedTTv2",
     "EcRamMOLRTT",
     "EcRamMOPair",
     "EcRamMOQuad",
     "EcRamMOSingle",
+    "EcRamMOTTv2",
+    "EcRamMOTikiTaka",
     "EcRamPair",
     "EcRamQuad",
     "EcRamSingle",
+    "EcRamTTv2",
+    "EcRamTikiTaka",
     "GokmenVlasov",
     "GokmenVlasovLRTT",
     "GokmenVlasovSingle",
     "Idealized",
+    "IdealizedAGAD",
+    "IdealizedChoppedTTv2",
     "IdealizedLRTT",
     "IdealizedPair",
     "IdealizedQuad",
     "IdealizedSingle",
+    "IdealizedTTv2",
+    "IdealizedTikiTaka",
     "PCMPair",
     "ReRamES",
+    "ReRamESAGAD",
+    "ReRamESChoppedTTv2",
     "ReRamESLRTT",
     "ReRamESPair",
     "ReRamESQuad",
     "ReRamESSingle",
+    "ReRamESTTv2",
+    "ReRamESTikiTaka",
     "ReRamSB",
+    "ReRamSBAGAD",
+    "ReRamSBChoppedTTv2",
     "ReRamSBLRTT",
     "ReRamSBPair",
     "ReRamSBQuad",
     "ReRamSBSingle",
+    "ReRamSBTTv2",
+    "ReRamSBTikiTaka",
     "SixT1C",
     "SixT1CLRTT",
     "SixT1CSingle",
@@ -82,12 +134,6 @@ __all__ = [
     "single",
     "vector",
 ]
-
-
-def io(**changes: Any) -> IOParameters:
-    """The periphery of the configurations below: 7-bit DAC, 9-bit ADC, bound 20, noise 0.1."""
-    numbers = {"inp_res": 1 / 126, "out_res": 1 / 510, "out_bound": 20.0, "out_noise": 0.1}
-    return IOParameters(**(numbers | changes))
 
 
 def _single(preset: Callable[..., Device]) -> Callable[..., SingleConfig]:

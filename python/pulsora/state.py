@@ -9,6 +9,7 @@ and Python alike.
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,7 @@ __all__ = [
 
 FORMAT = "pulsora.tile"
 """Key of the table of values in the metadata of a file; there is no other key."""
+_LONGEST_NUMBER = len("-1.2345678901234567e-308")
 _VALUES = "values"  # the table among the tensors of to_tensors(), as JSON in UTF-8
 
 
@@ -106,9 +108,25 @@ def load(path: str | os.PathLike[str]) -> State:
 
 
 def to_tensors(state: State) -> dict[str, NDArray[Any]]:
-    """The state as arrays alone, for containers that hold nothing else (a torch state_dict)."""
+    """The state as arrays alone, for containers that hold nothing else (a torch state_dict).
+
+    The table of values is filled up with blanks, so that tiles of one size and configuration have
+    arrays of equal sizes, whatever they have counted: tools such as torch.distributed.checkpoint
+    load into arrays that are there.
+    """
     text = _core.dump_values(state.values)
+    text = text.ljust(_room(state.values))
     return {**state.tensors, _VALUES: np.frombuffer(text.encode(), dtype=np.uint8).copy()}
+
+
+def _room(value: object) -> int:
+    """The length of the longest JSON of a value with other numbers."""
+    if isinstance(value, dict):
+        return 2 + sum(len(json.dumps(name)) + 4 + _room(each) for name, each in value.items())
+    if isinstance(value, list | tuple):
+        return 2 + sum(2 + _room(each) for each in value)
+    is_text = isinstance(value, str) and not value.isdecimal()  # a seed is text of digits
+    return len(json.dumps(value)) if is_text else _LONGEST_NUMBER
 
 
 def from_tensors(tensors: Mapping[str, NDArray[Any]]) -> State:

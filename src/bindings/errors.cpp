@@ -43,14 +43,17 @@ void bindErrors(py::module_ &module) {
       "used (PULSORA_COMPILE=never).");
   bindError<OutOfMemoryError>(module, "OutOfMemoryError", PyExc_MemoryError,
                               "Memory could not be allocated; the object called has not changed.");
-  // Errors of the standard library: a file error, out of memory, or an array too large.
+  // An interrupted compilation, and errors of the standard library: a file error, out of memory, or
+  // an array too large.
   py::register_local_exception_translator([](std::exception_ptr thrown) {
-    const auto raise = [](const char *what) {
-      const py::object type = py::module_::import("pulsora._core").attr("OutOfMemoryError");
-      py::set_error(type, what);
+    const auto raiseAs = [](const char *name, const char *what) {
+      py::set_error(py::module_::import("pulsora._core").attr(name), what);
     };
     try {
       std::rethrow_exception(std::move(thrown));
+    } catch (const CompileInterrupted &error) {
+      // Python's handler has noted the signal: in the main thread it raises KeyboardInterrupt here.
+      if (PyErr_CheckSignals() == 0) raiseAs("CompileError", error.what());
     } catch (const std::filesystem::filesystem_error &error) {
       // OSError made from an errno becomes FileNotFoundError, PermissionError, ...
       const std::string path = error.path1().string();
@@ -60,9 +63,11 @@ void bindErrors(py::module_ &module) {
           py::make_tuple(error.code().value(), error.code().message(), name);
       PyErr_SetObject(PyExc_OSError, arguments.ptr());
     } catch (const std::bad_alloc &) {
-      raise("the machine has not enough memory for this; use a smaller array or batch");
+      raiseAs("OutOfMemoryError",
+              "the machine has not enough memory for this; use a smaller array or batch");
     } catch (const std::length_error &) {
-      raise("an array would be larger than memory can address; use a smaller array or batch");
+      raiseAs("OutOfMemoryError",
+              "an array would be larger than memory can address; use a smaller array or batch");
     }
   });
 }

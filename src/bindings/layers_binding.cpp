@@ -1,15 +1,13 @@
 #include "layers_binding.h"
 
-#include <array>
 #include <cmath>
 #include <pybind11/numpy.h>
-#include <pybind11/stl.h>
-#include <tuple>
 
 #include "core/check.h"
 #include "core/threads.h"
 #include "linalg/im2col.h"
 #include "numerics/abs_max.h"
+#include "tile_arguments.h"
 
 namespace pulsora::bindings {
 namespace {
@@ -25,24 +23,10 @@ Floats floatsOf(py::handle array, const char *name) {
   return py::reinterpret_borrow<Floats>(array);
 }
 
-using Pair = std::array<int64_t, 2>;
-
-/// `settings` is (kernel, stride, dilation), each of two numbers.
 PatchGrid gridOf(const Floats &images, py::handle settings) {
   PULSORA_CHECK(InputError, images.ndim() == 4, "images have ", images.ndim(),
                 " dimensions, not 4");
-  const auto [kernel, stride, dilation] = settings.cast<std::tuple<Pair, Pair, Pair>>();
-  PatchGrid grid{images.shape(1),        images.shape(2),        images.shape(3),
-                 {kernel[0], kernel[1]}, {stride[0], stride[1]}, {dilation[0], dilation[1]}};
-  for (size_t axis = 0; axis < 2; ++axis) {
-    const int64_t size = images.shape(static_cast<py::ssize_t>(2 + axis));
-    PULSORA_CHECK(InputError,
-                  kernel[axis] > 0 && stride[axis] > 0 && dilation[axis] > 0 &&
-                      size > dilation[axis] * (kernel[axis] - 1),
-                  "kernels of ", kernel[axis], " with stride ", stride[axis], " and dilation ",
-                  dilation[axis], " do not fit images of ", size);
-  }
-  return grid;
+  return readPatchGrid({images.shape(1), images.shape(2), images.shape(3)}, settings);
 }
 
 void requirePatches(const Floats &patches, const PatchGrid &grid, int64_t images) {

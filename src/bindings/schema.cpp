@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "noise_models/noise_model_params.h"
 #include "tile/tile_config.h"
 #include "value.h"
 
@@ -56,7 +57,13 @@ py::list describeFields(const std::vector<FieldInfo> &fields) {
 }
 
 py::dict schema() {
-  py::dict devices, compounds, structs;
+  py::dict devices, noiseModels, compounds, structs;
+  for (const NoiseModel &model : pulsora::noiseModels()) {
+    py::dict entry;
+    entry["doc"] = model.doc;
+    entry["fields"] = describeFields(model.fields);
+    noiseModels[py::str(model.name)] = entry;
+  }
   for (const DeviceModel &model : deviceModels())
     devices[py::str(model.name)] = describeDevice(model);
   for (const CompoundModel &model : compoundModels()) {
@@ -76,6 +83,7 @@ py::dict schema() {
   }
   py::dict result;
   result["devices"] = devices;
+  result["noise_models"] = noiseModels;
   result["compounds"] = compounds;
   result["structs"] = structs;
   return result;
@@ -89,6 +97,7 @@ py::dict compoundFacts(py::handle values) {
   result["reuses_reads"] = facts.reusesReads;
   result["waits_for_host"] = facts.waitsForHost;
   result["spans_layer"] = facts.spansLayer;
+  result["digital_weight"] = facts.digitalWeight;
   return result;
 }
 
@@ -96,6 +105,9 @@ py::object validate(const std::string &name, py::handle values, const std::strin
   const Value given = toValue(values, path);
   for (const ParameterStruct &entry : parameterStructs()) {
     if (name == entry.name) return fromValue(entry.normalise(given, path));
+  }
+  for (const NoiseModel &model : noiseModels()) {
+    if (name == model.name) return fromValue(model.writeParams(*model.readParams(given, path)));
   }
   const DeviceModel &model = deviceModel(name, path);
   return fromValue(model.writeParams(*model.readParams(given, path)));
@@ -114,11 +126,13 @@ py::dict describeDevice(const DeviceModel &model) {
 void bindSchema(py::module_ &module) {
   module.def("schema", &schema,
              "The table of all parameters: {'devices': {model: {'doc', 'fields', 'cell'}}, "
-             "'compounds': {kind: {'name', 'doc', 'fields', 'periphery', 'variants'}}, 'structs': "
-             "{name: fields}}. Variants are settings that tests try beside the defaults, by name. "
+             "'noise_models': {model: {'doc', 'fields'}}, 'compounds': {kind: {'name', 'doc', "
+             "'fields', 'periphery', 'variants'}}, 'structs': {name: fields}}. Variants are "
+             "settings that tests try beside the defaults, by name. "
              "A field is a dict of name, type, unit, doc, range, choices, struct and default.");
   module.def("validate", &validate, py::arg("name"), py::arg("values"), py::arg("path"),
-             "The parameters of the struct or device model `name`, complete and as the core stores "
+             "The parameters of the struct, device model or noise model `name`, complete and as "
+             "the core stores "
              "them. `path` "
              "stands in front of names in messages. ConfigError for unknown names and bad values.");
   module.def("compound_facts", &compoundFacts, py::arg("config"),
@@ -126,8 +140,17 @@ void bindSchema(py::module_ &module) {
              "device whose cells take written weights, '' without cells; 'pulses_written': whether "
              "every update pulses them; 'reuses_reads': whether an update needs the backward read "
              "of its mini-batch; 'waits_for_host': whether an update may wait for the GPU; "
-             "'spans_layer': whether one device serves a whole layer}. `config` is the dict of a "
+             "'spans_layer': whether one device serves a whole layer; 'digital_weight': whether "
+             "layers hold the weight as a parameter of torch}. `config` is the dict of a "
              "TileConfig; ConfigError as in validate().");
+  module.def(
+      "last_time",
+      [](py::handle values) {
+        return NoiseModelParams::read(toValue(values, "noise_model"), "noise_model").lastTime();
+      },
+      py::arg("noise_model"),
+      "The largest time in s since programming for which a noise model, given as a dict, has "
+      "numbers; infinity if there is none.");
   module.def("suggest", &suggest, py::arg("wanted"), py::arg("names"),
              "The end of a message about an unknown name: the name that was probably meant, and "
              "all known ones.");

@@ -1,5 +1,8 @@
 #include "tile_arguments.h"
 
+#include <pybind11/stl.h>
+#include <tuple>
+
 #include "core/cuda_api.h"
 #include "value.h"
 
@@ -51,5 +54,24 @@ BatchPart readPart(py::handle first, py::handle of, bool evaluation) {
 }
 
 float readLearningRate(py::handle lr) { return readArgument<float>(lr, "lr", anyNumber()); }
+
+PatchGrid readPatchGrid(const std::array<int64_t, 3> &size, py::handle settings) {
+  using Two = std::array<int64_t, 2>;
+  const auto [kernel, stride, dilation] = settings.cast<std::tuple<Two, Two, Two>>();
+  PatchGrid grid{size[0],
+                 size[1],
+                 size[2],
+                 {kernel[0], kernel[1]},
+                 {stride[0], stride[1]},
+                 {dilation[0], dilation[1]}};
+  for (size_t axis = 0; axis < 2; ++axis) {
+    PULSORA_CHECK(InputError,
+                  kernel[axis] > 0 && stride[axis] > 0 && dilation[axis] > 0 &&
+                      size[axis + 1] > dilation[axis] * (kernel[axis] - 1),
+                  "kernels of ", kernel[axis], " with stride ", stride[axis], " and dilation ",
+                  dilation[axis], " do not fit images of ", size[axis + 1]);
+  }
+  return grid;
+}
 
 }  // namespace pulsora::bindings

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <array>
 #include <pybind11/pybind11.h>
 
+#include "linalg/im2col.h"
 #include "shared_tile.h"
 #include "tensor.h"
 
-// Arguments of calls to tiles: batches, parts of batches, learning rates.
+// Arguments of calls to tiles: batches, parts of batches, learning rates, patches of images.
 
 namespace pulsora::bindings {
 
@@ -28,5 +30,9 @@ inline InputMatrix inputOf(SharedTile &tile, py::handle array, const char *name)
 BatchPart readPart(py::handle first, py::handle of, bool evaluation);
 
 float readLearningRate(py::handle lr);
+
+/// The patches of images [channels, height, width]; `settings` is (kernel, stride, dilation), each
+/// of two numbers. InputError if they do not fit.
+PatchGrid readPatchGrid(const std::array<int64_t, 3> &size, py::handle settings);
 
 }  // namespace pulsora::bindings

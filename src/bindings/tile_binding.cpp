@@ -7,6 +7,7 @@
 #include "core/threads.h"
 #include "device_array.h"
 #include "no_constructor.h"
+#include "programming_binding.h"
 #include "saved_state.h"
 #include "shared_tile.h"
 #include "tensor.h"
@@ -101,13 +102,13 @@ void update(SharedTile &self, py::handle x, py::handle d, py::handle lr) {
   const InputMatrix xIn = inputOf(self, x, "x");
   const InputMatrix dIn = inputOf(self, d, "d");
   self.enqueue([x = xIn.view(), d = dIn.view(), rate](Tile &tile) {
-    tile.update(x, d, rate(), serveSignals);
+    tile.update(x, d, rate(), BatchEnd::Later, serveSignals);
   });
 }
 
-void postUpdate(SharedTile &self, py::handle lr) {
+void endBatch(SharedTile &self, py::handle lr) {
   const StepRate rate = self.rate(readLearningRate(lr));
-  self.enqueue([rate](Tile &tile) { tile.postUpdate(rate()); });
+  self.enqueue([rate](Tile &tile) { tile.endBatch(rate()); });
 }
 
 py::object getWeights(SharedTile &self) {
@@ -200,7 +201,8 @@ void updateGated(SharedTile &self, py::handle x, py::handle d, py::handle gate, 
   const InputMatrix dIn = inputOf(self, d, "d");
   const InputMatrix gates = inputOf(self, gate, "gate");
   self.run([&](Tile &tile) {
-    tile.adapter().update(xIn.view(), dIn.view(), gates.view(), rate, serveSignals);
+    tile.adapter().update(xIn.view(), dIn.view(), gates.view(), rate, BatchEnd::Later,
+                          serveSignals);
   });
 }
 
@@ -296,8 +298,8 @@ void bindTile(py::module_ &module) {
       "ConfigError or DeviceError unless a tile can be made on this device with so many threads.");
   module.def("upload", &upload, arg("array"), arg("device"),
              "A copy of a float32 array of NumPy's on a GPU.");
-  py::class_<SharedTile>(module, "Tile", py::custom_type_setup(&withoutNew))
-      .def_property_readonly("d_size", &SharedTile::dSize)
+  py::class_<SharedTile> made(module, "Tile", py::custom_type_setup(&withoutNew));
+  made.def_property_readonly("d_size", &SharedTile::dSize)
       .def_property_readonly("x_size", &SharedTile::xSize)
       .def_property_readonly("seed", &SharedTile::seed)
       .def_property_readonly("tile_id", &SharedTile::tileId)
@@ -326,7 +328,7 @@ void bindTile(py::module_ &module) {
       .def("backward", &backward, arg("d"), arg("out") = py::none(), arg("first") = 0,
            arg("of") = py::none(), arg("evaluation") = false)
       .def("update", &update, arg("x"), arg("d"), arg("lr"))
-      .def("post_update", &postUpdate, arg("lr"))
+      .def("end_batch", &endBatch, arg("lr"))
       .def("get_weights", &getWeights)
       .def("set_weights", &setWeights, arg("weights"))
       .def("arrays",
@@ -366,6 +368,7 @@ void bindTile(py::module_ &module) {
              return fromState(self.run([](Tile &tile) { return tile.state(); }));
            })
       .def("load_state", &loadState, arg("tensors"), arg("values"));
+  bindProgramming(made);
   module.def("tile_from_state", &tileFromState, arg("tensors"), arg("values"), arg("device"),
              arg("threads"), "The tile that a state belongs to, in that state.");
   module.def(

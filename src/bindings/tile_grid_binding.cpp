@@ -41,20 +41,20 @@ void update(const Grid &self, py::handle x, py::handle d, py::handle lr, const S
   const InputMatrix dIn = self->input(d, "d");
   SharedGrid::enqueue(self, [x = xIn.view(), d = dIn.view(), rate, tiles](TileGrid &grid) {
     if (tiles) {
-      grid.updateSome(*tiles, x, d, rate(), serveSignals);
+      grid.updateSome(*tiles, x, d, rate(), BatchEnd::Later, serveSignals);
     } else {
-      grid.update(x, d, rate(), serveSignals);
+      grid.update(x, d, rate(), BatchEnd::Later, serveSignals);
     }
   });
 }
 
-void postUpdate(const Grid &self, py::handle lr, const Some &tiles) {
+void endBatch(const Grid &self, py::handle lr, const Some &tiles) {
   const StepRate rate = self->rate(readLearningRate(lr));
   SharedGrid::enqueue(self, [rate, tiles](TileGrid &grid) {
     if (tiles) {
-      grid.postUpdateSome(*tiles, rate());
+      grid.endBatchSome(*tiles, rate());
     } else {
-      grid.postUpdate(rate());
+      grid.endBatch(rate());
     }
   });
 }
@@ -89,7 +89,7 @@ void bindTileGrid(py::module_ &module) {
       .def("backward", &backward, arg("d"), arg("out"), arg("first") = 0, arg("of") = py::none(),
            arg("evaluation") = false)
       .def("update", &update, arg("x"), arg("d"), arg("lr"), arg("tiles") = py::none())
-      .def("post_update", &postUpdate, arg("lr"), arg("tiles") = py::none())
+      .def("end_batch", &endBatch, arg("lr"), arg("tiles") = py::none())
       .def("changes_size", &changesSize, arg("tiles"))
       .def("pack_changes", &packChanges, arg("tiles"), arg("out"))
       .def("unpack_changes", &unpackChanges, arg("tiles"), arg("changes"));

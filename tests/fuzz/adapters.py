@@ -210,7 +210,7 @@ def _mini_batch(draws: Draws, tile: pl.Tile, model: Model) -> None:
         tile.adapter.transfer()
         model.transfer()
         _settle(tile, model)
-    tile.post_update(lr)
+    tile.end_batch(lr)
     model.end_of_batch()
     _settle(tile, model)
 

@@ -83,7 +83,7 @@ def _operation(draws: Draws, tile: pl.Tile) -> tuple[str, Work, Work]:
         ("backward", lambda t: t.backward(d)),
         ("update", lambda t: t.update(x, d, 0.1, end_of_batch=False)),
         ("update", lambda t: t.update(x, d, 0.1, end_of_batch=False)),
-        ("post_update", lambda t: t.post_update(0.1)),
+        ("end_batch", lambda t: t.end_batch(0.1)),
         ("weights", lambda t: t.weights),
         ("weights =", lambda t: setattr(t, "weights", weights)),
         ("arrays =", lambda t: t._core.set_array(array, values)),

@@ -81,5 +81,5 @@ def _step(draws: Draws, whole: pl.Tile, parts: pl.Tile, x: Batch, d: Batch) -> b
         return True
     for part in updates:
         parts.update(x[part], d[part], lr, end_of_batch=False)
-    parts.post_update(lr)
+    parts.end_batch(lr)
     return True

@@ -166,9 +166,9 @@ def _learning_rate(draws: Draws, tile: pl.Tile) -> Any:  # noqa: ANN401
     return _number(draws, tile, usual)
 
 
-def _post_update(draws: Draws, tile: pl.Tile) -> Call:
+def _end_batch(draws: Draws, tile: pl.Tile) -> Call:
     lr = _learning_rate(draws, tile)
-    return Call("post_update", (lr,), lambda: tile.post_update(lr))
+    return Call("end_batch", (lr,), lambda: tile.end_batch(lr))
 
 
 def _set_weights(draws: Draws, tile: pl.Tile) -> Call:
@@ -258,7 +258,7 @@ def _adapter(draws: Draws, tile: pl.Tile) -> Call:
 
 
 _MAKERS = (
-    _read, _read, _update, _update, _post_update, _set_weights, _set_array, _look, _reset, _load,
+    _read, _read, _update, _update, _end_batch, _set_weights, _set_array, _look, _reset, _load,
     _place,
 )  # fmt: skip
 _OF_ADAPTERS = (_adapter, _adapter, _adapter)

@@ -42,12 +42,12 @@ def run(draws: Draws) -> None:
                 grid.forward(x, torch.empty(rows, ROWS))
                 grid.backward(d, torch.empty(rows, COLS))
             grids[0].update(x, d, lr)
-            grids[0].post_update(lr)
+            grids[0].end_batch(lr)
         except REFUSALS:  # reads or updates beyond single precision: of one tile, and of others not
             return
         for grid, tiles in zip(grids[1:], shards, strict=True):
             grid.update(x, d, lr, tiles)
-            grid.post_update(lr, tiles)
+            grid.end_batch(lr, tiles)
         for tiles, source, target in ((shards[0], *grids[1:]), (shards[1], *grids[:0:-1])):
             changes = torch.empty(source.changes_size(tiles))
             source.pack_changes(tiles, changes)

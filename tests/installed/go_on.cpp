@@ -33,7 +33,6 @@ void goOn(const std::string &from, const std::string &to) {
     tile.forward(xView, pulsora::rowMajor(y.data(), kBatch, dSize));
     tile.backward(dView, pulsora::rowMajor(dx.data(), kBatch, xSize));
     tile.update(xView, dView, 0.05f);
-    tile.postUpdate(0.05f);
   }
   pulsora::saveState(to, tile.state());
 }

@@ -28,7 +28,7 @@ KINDS_OF_PULSES = [
 # A compiler that does not optimise, for tests of all but bits and speed; it tells how often it was
 # asked.
 COMPILER = """#!/bin/sh
-case "$*" in *--version*) exec c++ --version;; esac
+case "$*" in *--version* | *" -v "*) exec c++ "$@";; esac
 echo compiled >> "${PULSORA_TEST_LOG:-/dev/null}"
 for option; do shift; [ "$option" = -O3 ] || set -- "$@" "$option"; done
 exec c++ -O0 "$@"

@@ -79,6 +79,37 @@ def refusals(rank: int) -> dict[str, str]:  # noqa: C901 - one function for each
                 model[2].tiles.grid[0][0].reset_columns("visible", 0, 1)
             optimizer.step()
 
+    def other_gradients() -> None:
+        model, optimizer = begun()
+        if rank == 1:
+            model[2].analog_weight.grad = None
+        before = model.state_dict()
+        try:
+            optimizer.step()
+        finally:
+            after = model.state_dict()
+            if any(not torch.equal(after[name], values) for name, values in before.items()):
+                raise AssertionError("a refused step has changed the model")
+
+    def no_gradients() -> None:
+        model, optimizer = begun()
+        if rank == 1:
+            optimizer.zero_grad()
+        optimizer.step()
+
+    def no_step() -> None:
+        model, optimizer = begun()
+        if rank == 0:
+            optimizer.step()
+        else:
+            model(data(1, 4, 12))
+
+    def begun() -> tuple[nn.Module, AnalogSGD]:
+        model = distributed.prepare(mlp())
+        optimizer = AnalogSGD(model.parameters(), lr=LR)
+        nn.functional.cross_entropy(model(data(0, 4, 12)), labels(0, 4)).backward()
+        return model, optimizer
+
     def unprepared() -> None:
         model = mlp()
         model(data(0, 4, 12)).sum().backward()
@@ -98,5 +129,8 @@ def refusals(rank: int) -> dict[str, str]:  # noqa: C901 - one function for each
         batch_second,
         packed,
         diverged,
+        other_gradients,
+        no_gradients,
+        no_step,
     )
     return {each.__name__: message(each) for each in work}

@@ -82,6 +82,36 @@ def _convert(v: Floats, res: float, bound: float, u: Floats | None) -> Floats:
     return step * (np.rint(v / step) if u is None else np.floor(v / step + u))
 
 
+def _fit(a: Floats) -> Floats:
+    return a * (0.05 * a**2 - 0.2 * a + 0.5)
+
+
+def _uniform_line(a: Floats) -> Floats:
+    """Share of the ideal current that a uniform line of load a > 0 delivers."""
+    return np.tanh(np.sqrt(a)) / np.sqrt(a)
+
+
+def _junction() -> float:
+    """The load at which the fit and the uniform line lose the same."""
+    low, high = 1.0, 2.0
+    while high - low > 1e-12:
+        middle = 0.5 * (low + high)
+        below = _fit(np.array(middle)) < 1.5 * (1.0 - _uniform_line(np.array(middle)))
+        low, high = (middle, high) if below else (low, middle)
+    return low
+
+
+JUNCTION = _junction()
+
+
+def wire_loss(a: Floats) -> tuple[Floats, Floats]:
+    """Shares of its current that a cell loses at a load a: always, and times its lateness."""
+    t = _uniform_line(np.where(a > 0.0, a, 1.0))
+    poor = (a > JUNCTION) & (3.0 * t < 1.0)
+    far = np.select([a <= JUNCTION, poor], [_fit(a), 3.0 * t], 1.5 * (1.0 - t))
+    return np.where(poor, 1.0 - 3.0 * t, 0.0), far
+
+
 @dataclass
 class AnalogRead:
     """One direction of reading an array W [out, in]."""
@@ -211,7 +241,8 @@ class AnalogRead:
         y = (w if seen is None else seen) @ v
         a = np.abs(w) @ np.abs(v) * n / io.ir_drop_gw_div_gmax
         late = w @ (v * (1.0 - (1.0 - np.arange(n) / n) ** 2))
-        y = y - io.ir_drop * a * (0.05 * a**2 - 0.2 * a + 0.5) * late
+        everywhere, far = wire_loss(a)
+        y = y - io.ir_drop * (everywhere * y + far * late)
         if io.v_offset_std > 0.0 or io.r_series > 0.0:
             most = io.r_series_max_total if io.r_series_max_total > 0.0 else np.inf
 
@@ -269,6 +300,7 @@ CASES: dict[str, dict[str, Any]] = {
     "additive_weight_noise": {"w_noise": 0.05, "w_noise_type": "additive_constant"},
     "pcm_weight_noise": {"w_noise": 0.05, "w_noise_type": "pcm_read"},
     "ir_drop": {"ir_drop": 1.0, "ir_drop_gw_div_gmax": 100.0},
+    "ir_drop_poor_wires": {"ir_drop": 1.0, "ir_drop_gw_div_gmax": 5.0},
     "line_voltage": {"v_offset_std": 0.1, "r_series": 0.05, "r_series_max_total": 0.06},
     "line_voltage_unreferenced": {"v_offset_std": 0.1, "r_series": 0.05, "v_offset_w_min": 0.0},
     "nonlinearity": {
@@ -309,6 +341,7 @@ CASES: dict[str, dict[str, Any]] = {
         "slope_calibration": 0.3,
     },
     "backward": {"_backward": True, "inp_noise": 0.1, "out_bound": 0.5},
+    "backward_poor_wires": {"_backward": True, "ir_drop": 1.0, "ir_drop_gw_div_gmax": 30.0},
     "backward_managed": {"_backward": True, "bm_backward": True, "out_bound": 0.5},
     "backward_separate": {
         "_backward": True,

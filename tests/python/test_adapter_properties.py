@@ -1,7 +1,7 @@
 """Random models with adapters: files, merges, conversions and copies compute the same, or refuse.
 
-Every draw is a model of some kind, with adapters in some mode, hooks, gates, learned scales,
-several tiles and parameters that were trained beside. Outputs are compared on random inputs.
+Every draw is a model of some kind, with adapters in some mode, or put by hand on a digital or an
+analog base, with hooks, gates, learned scales, several tiles and parameters that were trained beside. Outputs are compared on random inputs.
 """
 
 from __future__ import annotations
@@ -40,6 +40,10 @@ class Half(nn.Linear):
         return 0.5 * super().forward(x)
 
 
+RECURRENT: dict[str, Any] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
+KINDS = ["linear", "convolution", "images", *RECURRENT, "transformer"]
+
+
 class Net(nn.Module):
     """A body of some kind, a fully connected layer of some kind, and a head with a scale."""
 
@@ -49,8 +53,12 @@ class Net(nn.Module):
         self.body: nn.Module
         if kind == "convolution":
             self.body = nn.Conv1d(1, WIDTH, 3, padding=1)
-        elif kind == "recurrent":
-            self.body = nn.LSTM(FEATURES, WIDTH, batch_first=True)
+        elif kind == "images":
+            self.body = nn.Conv2d(
+                1, 2 * WIDTH // 4, (3, 3), (1, 2), (1, 1), padding_mode="circular"
+            )
+        elif kind in RECURRENT:
+            self.body = RECURRENT[kind](FEATURES, WIDTH // 2, batch_first=True, bidirectional=True)
         elif kind == "transformer":
             layer = nn.TransformerEncoderLayer(WIDTH, 2, WIDTH, dropout=0.0, batch_first=True)
             self.body = nn.Sequential(nn.Linear(FEATURES, WIDTH), layer)
@@ -64,6 +72,8 @@ class Net(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.kind == "convolution":
             h = self.body(x[:, :1]).mT
+        elif self.kind == "images":  # [m, 4, 5, 4], of which two channels are features
+            h = self.body(x[:, None])[:, :2].movedim(1, 3).flatten(2)
         else:
             h = self.body(x)
             h = h[0] if isinstance(h, tuple) else h
@@ -117,23 +127,28 @@ def drawn(seed: int) -> tuple[nn.Module, nn.Module, str]:
     """A model without adapters, the same with adapters that have been trained, and its kind."""
     draw = random.Random(seed)  # noqa: S311 - no secrets
     torch.manual_seed(seed)
-    inner_kind = draw.choice(["linear", "linear", "conv1d", "half"])
+    inner_kind = draw.choice(["linear", "linear", "linear", "conv1d", "half", "norm"])
     inner = {
         "linear": lambda: nn.Linear(WIDTH, WIDTH, bias=draw.random() < 0.8),
         "conv1d": lambda: Conv1D(WIDTH, WIDTH),
         "half": lambda: Half(WIDTH, WIDTH),
+        "norm": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(WIDTH, WIDTH)),
     }[inner_kind]()
-    kind = draw.choice(["linear", "convolution", "recurrent", "transformer"])
+    kind = draw.choice(KINDS)
     plain: nn.Module = Net(kind, inner)
     mode = draw.choice(
         ["digital_base", "analog_base", "analog_base", "analog_base_digital_adapter", "lrtt",
-         "beside", "own"]
+         "beside", "own", "own analog", "own tiles"]
     )  # fmt: skip
     hook = draw.choice(["none", "none", *HOOKS])
     HOOKS[hook](plain.inner)  # type: ignore[arg-type]
     adapters = draw.choice([1, 1, 2])
     gate = gate_of(draw, adapters)
-    chosen = ["head"] if inner_kind == "half" else draw.choice([["inner"], ["inner", "head"], None])
+    chosen = (
+        ["head"]
+        if inner_kind in {"half", "norm"}
+        else draw.choice([["inner"], ["inner", "head"], None])
+    )
     beside = draw.choice([(), (), ("norm",), ("inner",), ("body", "norm"), ("head",)])
     given: dict[str, Any] = {"seed": seed, "gate": gate, "adapters": adapters, "rank": 2}
     given |= {"targets": chosen, "trainable": beside}
@@ -160,14 +175,11 @@ def drawn(seed: int) -> tuple[nn.Module, nn.Module, str]:
     elif mode == "lrtt":  # all layers analog, trained in their tiles
         made = pl.convert_to_analog(
             plain, lrtt(forward_inject=draw.random() < 0.9), weight_scaling="abs_max",
-            exclude=["body"], seed=seed, **options_of(draw, is_analog=True),
+            exclude=["body"] if draw.random() < 0.5 else [], seed=seed,
+            **options_of(draw, is_analog=True),
         )  # fmt: skip
-    else:  # a GatedAdapter by hand, on any base; everything else is trained too
-        made = copy.deepcopy(plain)
-        base: Any = made.inner
-        made.inner = pl.nn.GatedAdapter(base, 2, gate, adapters=adapters, seed=seed)
-        made.body.requires_grad_(draw.random() < 0.5)  # type: ignore[union-attr]
-        made.scale.requires_grad_(draw.random() < 0.5)  # type: ignore[union-attr]
+    else:
+        made = by_hand(plain, mode, gate, adapters, draw, seed)
     perturb(made, draw)
     if draw.random() < 0.3:
         train(made)
@@ -175,6 +187,37 @@ def drawn(seed: int) -> tuple[nn.Module, nn.Module, str]:
     if isinstance(made.inner, pl.nn.GatedAdapter):
         HOOKS[late](draw.choice([made.inner, made.inner, made.inner.base]))  # type: ignore[arg-type]
     return plain, made, f"{seed}: {kind} {inner_kind} {mode} hook {hook} late {late} {beside}"
+
+
+def by_hand(
+    plain: nn.Module,
+    mode: str,
+    gate: nn.Module | float | list[float] | None,
+    adapters: int,
+    draw: random.Random,
+    seed: int,
+) -> nn.Module:
+    """A model with a GatedAdapter on a digital or analog base; some of the rest is trained too."""
+    made: Any = copy.deepcopy(plain)
+    if mode != "own":  # other layers than the base are analog too, in half of the draws
+        made = pl.convert_to_analog(
+            plain, lrtt(transfer_every=draw.choice([0, 2])) if mode == "own tiles" else ARRAYS,
+            exclude=[] if draw.random() < 0.5 else ["body", "head"], seed=seed,
+            weight_scaling=draw.choice([None, "abs_max"]), **options_of(draw, is_analog=True),
+        )  # fmt: skip
+    settings: dict[str, Any] = {"adapters": adapters, "seed": seed}
+    if mode == "own tiles" and isinstance(made.inner, pl.nn.AnalogLinear):
+        made.inner = pl.nn.GatedAdapter(made.inner, gate=gate, **settings)
+    else:
+        if draw.random() < 0.4:
+            settings |= {"config": ARRAYS, "tile_id": 1000, "threads": 1}
+        if draw.random() < 0.5:
+            settings["alpha"] = draw.choice([0.5, -1.0, 3.0])
+        made.inner = pl.nn.GatedAdapter(made.inner, 2, gate, **settings)
+    for part in (made.body, made.inner.base, made.norm, made.head):
+        part.requires_grad_(draw.random() < 0.5)
+    made.scale.requires_grad_(draw.random() < 0.5)
+    return made
 
 
 @torch.no_grad()
@@ -236,6 +279,11 @@ def restored(seed: int, model: nn.Module) -> nn.Module:
     return again
 
 
+def again(model: nn.Module) -> nn.Module:
+    """The model with layers of torch, converted to perfect arrays."""
+    return pl.convert_to_analog(pl.convert_to_digital(model), pl.IdealConfig(), threads=1)
+
+
 def outcome(
     way: Callable[[], tuple[nn.Module, bool]], expected: torch.Tensor, x: torch.Tensor
 ) -> str:
@@ -260,7 +308,7 @@ def test_adapters_leave_as_they_are_or_are_refused(tmp_path: Path) -> None:
     for seed in range(count):
         wrong = one(seed, tmp_path, seen)
         assert not wrong, wrong
-    for way in ("file", "merged", "digital"):
+    for way in ("file", "merged", "digital", "again"):
         equal = seen[way, "equal"]
         assert equal > 0.2 * count, (way, seen)
     assert seen["copy", "equal"] == seen["state", "equal"]
@@ -282,6 +330,7 @@ def one(seed: int, folder: Path, seen: Counter[tuple[str, str]]) -> list[str]:
             "state": lambda: (restored(seed, model).eval(), False),
             "merged": lambda: (pl.peft.merge_adapters(model), False),
             "digital": lambda: (pl.convert_to_digital(model), False),
+            "again": lambda: (again(model), False),
             "file": lambda: saved(plain.eval(), model, draw, folder),
         }
         wrong = []

@@ -96,7 +96,7 @@ def test_cutting_a_batch_gives_other_draws_of_the_same_pulses() -> None:
     whole.update(x, d, LR)
     for begin, end in pairwise([0, 3, 16]):
         cut.update(x[begin:end], d[begin:end], LR, end_of_batch=False)
-    cut.post_update(LR)
+    cut.end_batch(LR)
     assert whole.statistics()["pulses"] == cut.statistics()["pulses"] > 0
     assert not same_bits([whole.weights], [cut.weights])
 

@@ -164,9 +164,37 @@ def test_ctrl_c_says_where_a_run_stopped_and_how_it_goes_on(tmp_path: Path) -> N
         process.kill()
     assert process.returncode == 130
     saved = len(json.loads(metrics.read_text())["epochs"])
-    assert f"stopped in epoch {saved + 1}; go on after epoch {saved} by --resume" in told
+    further = f"go on after epoch {saved} by --resume (epoch {saved} is saved in a/checkpoint.pt)"
+    assert f"stopped in epoch {saved + 1}; {further}" in told
+    assert len(told.splitlines()) == 1
     code, output = run(*TINY, "--epochs", saved + 1, "--resume", "--out", tmp_path / "a")
     assert code == 0, output
+
+
+@pytest.mark.parametrize(
+    ("where", "command", "told"),
+    [
+        ("pulsora.cli.demo.train_with_bar", ("demo",), "epoch 1 of 'floating point'; nothing was"),
+        ("pulsora.cli.main.train_with_bar", TINY, "stopped in epoch 1; nothing was saved"),
+        ("pulsora.plot.plot_training", TINY, "stopped after the last epoch; epoch 1 is saved in"),
+    ],
+)
+def test_ctrl_c_says_what_was_saved(
+    where: str,
+    command: tuple[object, ...],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(where, interrupted)
+    code, output = run(*command, "--epochs", 1, "--out", tmp_path)
+    assert code == 130
+    last = output.splitlines()[-1]
+    assert told in last
+    assert (tmp_path / "checkpoint.pt").is_file() == ("is saved" in last)
 
 
 def test_ctrl_c_ends_any_command_with_a_word(monkeypatch: pytest.MonkeyPatch) -> None:

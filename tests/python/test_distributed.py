@@ -181,6 +181,17 @@ def test_the_example_says_the_same_in_two_processes(tmp_path: Path) -> None:
             "diverged",
             "RuntimeError: .* after 2 steps, the state of '2' on rank 1 is not that on rank 0",
         ),
+        (
+            "other_gradients",
+            "RuntimeError: .* layer '2' has a gradient on rank 0, and none on 1; a step is made, "
+            "or left out, by all ranks together",
+        ),
+        ("no_gradients", "RuntimeError: .* layer '0' has a gradient on rank 0, and none on 1;"),
+        (
+            "no_step",
+            r"RuntimeError: .* ranks \[0\] are in a step of the optimiser, and ranks \[1\] in the "
+            "next forward pass",
+        ),
     ],
 )
 def test_ranks_that_disagree_are_told(name: str, message: str, pair: list[dict[str, Any]]) -> None:

@@ -130,7 +130,7 @@ USING: list[tuple[Callable[[pl.Tile], object], type[Exception], str]] = [
     (lambda t: t.update(X, D, float("inf")), pl.ConfigError, "lr is inf; it must be finite"),
     (lambda t: t.update(X, D, 1e39), pl.ConfigError, "beyond single precision"),
     (lambda t: t.update(X, D, "fast"), pl.ConfigError, "lr is 'fast'; write a number"),
-    (lambda t: t.post_update(float("nan")), pl.ConfigError, "lr is nan"),
+    (lambda t: t.end_batch(float("nan")), pl.ConfigError, "lr is nan"),
     (lambda t: t.explain(X, INF, 0.1), pl.InputError, r"d\[1, 5\] is -inf"),
     (lambda t: setattr(t, "weights", WEIGHTS.T), pl.InputError, r"weights has shape \[10, 6\]"),
     (lambda t: setattr(t, "weights", WEIGHTS[0]), pl.InputError, "weights is a vector"),

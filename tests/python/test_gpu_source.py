@@ -99,6 +99,18 @@ def test_kernels_of_a_model_are_compiled_once(
         _core.compile_ahead_for_gpu(wrong, "", "my_step.h", "sm_90")
 
 
+@needs_nvrtc
+def test_files_of_the_current_folder_are_no_part_of_a_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PULSORA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "params.h").write_text("constexpr float kStep = 0.001f;\n")
+    text = '#include "params.h"\n' + EXAMPLE.read_text()
+    with pytest.raises(pl.CompileError, match=r'could not open source file "params\.h"'):
+        _core.compile_ahead_for_gpu(text, "", "", "sm_90")
+
+
 @pytest.mark.nightly
 @needs_nvrtc
 def test_processes_that_start_at_once_compile_each_kernel_once(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_property_37_pairs_are_joined_without_a_change_of_bits(
             tile.update(x, d, 0.1, end_of_batch=False)
         else:
             tile.adapter.update(x, d, given, 0.1, end_of_batch=False)
-    tile.post_update(0.1)
+    tile.end_batch(0.1)
     ours, theirs = (array.state_tensors() for array in arrays)
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert tile.counters["update_samples"] == 15

@@ -64,6 +64,11 @@ REFUSED: dict[str, tuple[Callable[[Any, torch.Tensor], object], str]] = {
         ),
         "cannot be pruned",
     ),
+    "old weight norm": (lambda layer, _: nn.utils.weight_norm(layer), "cannot be pruned or repara"),
+    "old spectral norm": (
+        lambda layer, _: nn.utils.spectral_norm(layer),
+        "AnalogLinear are in tiles, which cannot be pruned or repara",
+    ),
     "reparametrize": (
         lambda layer, _: register_parametrization(layer, "analog_weight", nn.Identity()),
         "in tiles",
@@ -73,6 +78,7 @@ REFUSED: dict[str, tuple[Callable[[Any, torch.Tensor], object], str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.* is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated:FutureWarning")
 def test_what_is_refused_says_so_and_leaves_the_layer_whole(name: str) -> None:
     call, message = REFUSED[name]
     layer = linear()
@@ -265,3 +271,54 @@ def test_small_layers_are_converted_without_a_word() -> None:
     layer = pl.nn.AnalogLinear(16, 16)
     with pytest.warns(UserWarning, match="outside the bounds"):
         layer.set_weights(torch.randn(16, 16), torch.zeros(16))
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated:FutureWarning")
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda layer, name: prune.l1_unstructured(layer, name, 0.5),
+        nn.utils.weight_norm,
+        nn.utils.spectral_norm,
+    ],
+)
+def test_weights_that_are_elsewhere_say_where(function: Callable[..., object]) -> None:
+    lstm = pl.nn.AnalogLSTM(6, 4, config=IDEAL)
+    with pytest.raises(RuntimeError, match=r"weights of AnalogLSTM are in tiles.*set_weights"):
+        function(lstm, "weight_ih_l0")
+    for base in (nn.Linear(6, 4), linear()):
+        adapter = pl.nn.GatedAdapter(base, rank=2)
+        before = adapter(torch.ones(3, 6))
+        with pytest.raises(RuntimeError, match=r"weight of its base.*with adapter.base"):
+            function(adapter, "weight")
+        assert torch.equal(adapter(torch.ones(3, 6)), before)
+        assert set(adapter.state_dict()) == set(copy.deepcopy(adapter).state_dict())
+    adapter = pl.nn.GatedAdapter(nn.Linear(6, 4), rank=2)
+    function(adapter.base, "weight")
+    adapter(torch.ones(3, 6)).sum().backward()
+    with pytest.raises(KeyError, match="other"):
+        del lstm._parameters["other"]
+
+
+@pytest.mark.parametrize("base", [nn.Linear(6, 4), pl.nn.AnalogLinear(6, 4, config=IDEAL)])
+def test_adapted_layers_refuse_a_single_number(base: nn.Module) -> None:
+    with pytest.raises(ValueError, match=r"x has shape \[\]: this layer takes 6 features"):
+        pl.nn.GatedAdapter(base, rank=2)(torch.tensor(1.0))
+
+
+def test_parents_that_use_a_weight_are_told_to_keep_it_digital() -> None:
+    """The ways out that the errors name are right."""
+
+    class Mamba(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv1d = nn.Conv1d(4, 4, 3, groups=4, bias=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            weight = self.conv1d.weight.reshape(4, 1, 3)
+            return nn.functional.conv1d(x, weight, groups=4)
+
+    model, x = Mamba(), torch.ones(1, 4, 5)
+    with pytest.raises(RuntimeError, match=r"conv1d was given a copy.*exclude=\[its name\]"):
+        pl.convert_to_analog(model, IDEAL)(x)
+    assert torch.equal(pl.convert_to_analog(model, IDEAL, exclude=["conv1d"])(x), model(x))

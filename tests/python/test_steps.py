@@ -237,10 +237,33 @@ def test_a_shared_layer_tells_the_second_optimiser_that_its_gradient_is_used() -
 def test_a_layer_that_no_forward_pass_reads_is_named_once() -> None:
     used, unused = AnalogLinear(4, 3, config=pl.IdealConfig()), AnalogLinear(7, 2)
     optimizer = pl.optim.AnalogSGD([*used.parameters(), *unused.parameters()], lr=0.1)
-    text = r"no forward pass has read.*shape=\[2, 7\]"
+    text = r"no forward pass has read.*layer AnalogLinear \[2, 7\]\."
     with pytest.warns(UserWarning, match=text) as told:  # noqa: PT031
         for _ in range(25):
             optimizer.zero_grad()
             used(torch.ones(2, 4)).sum().backward()
             optimizer.step()
     assert len(told) == 1
+
+
+def test_a_frozen_layer_is_not_named_among_layers_that_nothing_reads() -> None:
+    used, unused = AnalogLinear(4, 3, config=pl.IdealConfig()), AnalogLinear(7, 2)
+    frozen = AnalogLinear(5, 6)
+    frozen.analog_weight.requires_grad_(False)
+    layers = torch.nn.ModuleDict({"used": used, "frozen": frozen, "unused": unused})
+
+    def told(model: torch.nn.Module) -> list[str]:
+        optimizer = pl.optim.AnalogSGD(model.named_parameters(), lr=0.1)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(12):
+                optimizer.zero_grad()
+                used(torch.ones(2, 4)).sum().backward()
+                optimizer.step()
+        return [str(each.message) for each in caught]
+
+    (text,) = told(layers)
+    assert "layer 'unused' (AnalogLinear [2, 7])" in text
+    assert "frozen" not in text
+    del layers["unused"]
+    assert told(layers) == []

@@ -126,8 +126,11 @@ def test_property_37_a_batch_may_be_split(config: pl.TileConfig) -> None:
     ys = np.concatenate([split.forward(x[piece]) for piece in pieces])
     for piece in pieces:
         split.update(x[piece], d[piece], 0.05, end_of_batch=False)
-    split.post_update(0.05)
+    earlier_name = pl.Tile.from_state(split.state())
+    earlier_name.post_update(0.05)
+    split.end_batch(0.05)
     assert same_bits([y, whole.weights], [ys, split.weights])
+    assert same_bits([split.weights], [earlier_name.weights])
     assert whole.counters == split.counters
 
 
@@ -347,5 +350,5 @@ def test_threads_may_share_a_tile() -> None:
         worker.join()
     for _ in range(100):
         alone.update(x, d, 0.01)
-    # update() and post_update() of different threads may interleave; samples arrive all the same.
+    # update() and end_batch() of different threads may interleave; samples arrive all the same.
     assert shared.counters == alone.counters

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import pulsora as pl
 from pulsora.nn import AnalogConv1d, AnalogConv2d, AnalogConv3d, AnalogConvNd
-from pulsora.nn.conv import _patches
+from pulsora.nn.conv import _images, _rows
 from pulsora.optim import AnalogSGD
 
 if TYPE_CHECKING:
@@ -202,7 +202,8 @@ def test_patches_and_their_gradients_have_the_bits_of_unfold(
     torch.manual_seed(3)
     x = torch.randn(4, 3, 11, 13).transpose(2, 3).requires_grad_()  # of another layout
     expected = functional.unfold(x, kernel, dilation, 0, stride).transpose(1, 2)
-    patches = _patches(x, kernel, stride, dilation)
+    images, settings = _images(x, kernel, stride, dilation)
+    patches = _rows(images, settings, len(x), is_temporary=False)
     assert torch.equal(patches, expected)
     d = torch.randn_like(patches)
     assert torch.equal(

@@ -27,7 +27,6 @@ float trainStep(pulsora::Tile &tile, const std::vector<float> &target, std::mt19
   }
   tile.update(pulsora::rowMajor(x.data(), kBatch, kIn), pulsora::rowMajor(d.data(), kBatch, kOut),
               0.02f);
-  tile.postUpdate(0.02f);
   return error;
 }
 

@@ -48,7 +48,6 @@ TEST(QuadraticStep, ATileOfItStaysWithinItsBounds) {
   std::vector<float> w(3 * 5);
   for (int step = 0; step < 500; ++step) {
     tile.update(pulsora::rowMajor(x.data(), 1, 5), pulsora::rowMajor(d.data(), 1, 3), 0.02f);
-    tile.postUpdate(0.02f);
   }
   tile.getWeights(pulsora::rowMajor(w.data(), 3, 5));
   for (const float weight : w) {

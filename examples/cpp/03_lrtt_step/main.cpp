@@ -151,7 +151,6 @@ int main() {
     tile.forward(x.view(), y.view());
     tile.backward(d.view(), dx.view());
     tile.update(x.view(), d.view(), kLr);
-    tile.postUpdate(kLr);
     hand.forward(x, yHand);
     hand.backward(d, dxHand);
     hand.update(x, d);

@@ -22,7 +22,6 @@ auto trained(const pulsora::Context &context) {
     pulsora::kaimingRows(context, key, 2 * step, kBatch, /*gain=*/10.0f, xs);
     pulsora::kaimingRows(context, key, 2 * step + 1, kBatch, /*gain=*/1.0f, ds);
     tile.update(xs, ds, /*lr=*/0.05f);
-    tile.postUpdate(0.05f);
   }
   return pulsora::writeState(tile.state());
 }

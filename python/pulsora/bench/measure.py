@@ -87,7 +87,7 @@ class _Rig:
         self.tile.update(self.x[rows], self.d[rows], self.lr, end_of_batch=False)
 
     def end(self) -> None:
-        self.tile.post_update(self.lr)
+        self.tile.end_batch(self.lr)
         if self.alternates:
             self.lr = -self.lr
 

@@ -50,7 +50,13 @@ def run_demo(out: Path, epochs: int, threads: int | None) -> None:
     with progress_bar() as progress:
         for name, settings in _RUNS.items():
             run = Run(Experiment(epochs=epochs, **settings), threads=threads, data=data)
-            train_with_bar(run, progress, name)
+            try:
+                train_with_bar(run, progress, name)
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt(
+                    f"stopped in epoch {len(run.history) + 1} of '{name}'; nothing was saved, "
+                    "because the demo writes its files at the end"
+                ) from None
             histories[name] = run.history
     last = {name: history[-1] for name, history in histories.items()}
     console.print(metrics_table("first layer", last, "loss", "seconds"))

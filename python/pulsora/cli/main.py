@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
@@ -35,6 +35,9 @@ from pulsora.cli.progress import console, metrics_table, progress_bar, train_wit
 from pulsora.tile import Tile
 from pulsora.training.data import load, require_batch
 from pulsora.training.experiment import ALGORITHMS, MODELS, require_beginning
+
+if TYPE_CHECKING:
+    from pulsora.training.run import Run
 
 app = typer.Typer(
     cls=Commands,
@@ -146,21 +149,32 @@ def train(
         device=device,
         data=dataset,
     )
+    try:
+        _train_and_show(run, out)
+    except KeyboardInterrupt:
+        done, is_over = len(run.history), run.passes_made == run.passes
+        saved = f"epoch {done} is saved in {out}/checkpoint.pt"
+        if is_over:
+            told = f"stopped after the last epoch; {saved}"
+        elif done:
+            told = f"stopped in epoch {done + 1}; go on after epoch {done} by --resume ({saved})"
+        else:
+            told = "stopped in epoch 1; nothing was saved"
+        raise KeyboardInterrupt(told) from None
+
+
+def _train_and_show(run: "Run", out: Path) -> None:
+    """Trains what is left of a run, shows its metrics and draws them."""
     if run.passes_made == run.passes:
         made = f"{out} already has {len(run.history)} epochs"
-        further = "its length was planned" if experiment.hybrid else "raise --epochs to go on"
+        further = "its length was planned" if run.experiment.hybrid else "raise --epochs to go on"
         console.print(f"{made}; {further}", highlight=False)
     else:
-        try:
-            with progress_bar() as progress:
-                train_with_bar(run, progress, experiment.name)
-        except KeyboardInterrupt:
-            done = len(run.history)
-            further = f"go on after epoch {done} by --resume" if done else "nothing was saved"
-            raise KeyboardInterrupt(f"stopped in epoch {done + 1}; {further}") from None
+        with progress_bar() as progress:
+            train_with_bar(run, progress, run.experiment.name)
     from pulsora.plot import plot_training  # noqa: PLC0415 - matplotlib takes a second
 
-    plot_training({experiment.name: run.history}).savefig(out / "training.png", dpi=150)
+    plot_training({run.experiment.name: run.history}).savefig(out / "training.png", dpi=150)
     rows = {f"{metrics['epoch']:.0f}": metrics for metrics in run.history}
     console.print(metrics_table("epoch", rows, right=True))
     if (report := run.report()) is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pulsora.nn.autograd.analog_parameter import AnalogParameter
+from pulsora.nn.base import AnalogModule
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,9 +20,9 @@ def arrays_of(model: nn.Module) -> list[TileArray]:
     Raises:
         ValueError: If there are none.
     """
-    parameters = [each for each in model.parameters() if isinstance(each, AnalogParameter)]
-    if not parameters:
+    found = [layer.tiles for layer in model.modules() if isinstance(layer, AnalogModule)]
+    if not found:
         raise ValueError(
             "the model has no analog layer; make one by pulsora.convert_to_analog(model, config)"
         )
-    return list({id(each.array): each.array for each in parameters}.values())
+    return list({id(array): array for array in found}.values())

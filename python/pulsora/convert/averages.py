@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import nn
 
+from pulsora.convert.copies import copied
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
 from pulsora.nn.base import AnalogModule
 
@@ -62,7 +62,7 @@ def average(models: Iterable[_M], weights: Iterable[float] | None = None) -> _M:
         _require_alike(i, layers[0], layers[i])
         _require_alike(i, tensors[0], tensors[i])
 
-    averaged = copy.deepcopy(given[0])
+    averaged = copied(given[0])
     for name, layer in _layers(averaged).items():
         each = [layers_of[name].get_weights() for layers_of in layers]
         biases = [bias for _, bias in each if bias is not None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import nn
@@ -88,8 +88,8 @@ def _recurrent(made: type[AnalogRNNBase], names: tuple[str, ...]) -> Conversion:
         for name, parameter in layer.named_parameters():
             part = name.removeprefix("weight_")
             if part != name:
-                weight = twin.get_parameter(f"{part}.analog_weight")
-                weight.requires_grad_(parameter.requires_grad)
+                matrix = cast("AnalogModule", twin.get_submodule(part))
+                matrix.carrier.requires_grad_(parameter.requires_grad)
             elif options.get("digital_bias", True):
                 parameter.data = parameter.data.to(twin.get_parameter(name).device)
                 setattr(twin, name, parameter)
@@ -113,7 +113,7 @@ def digital_recurrent(layer: AnalogRNNBase) -> nn.Module:
     for name, parameter in made.named_parameters():
         where = name.removeprefix("weight_").removeprefix("bias_")
         own = layer._parameters.get(name)  # noqa: SLF001 - a bias, unless that is in tiles
-        of = layer.get_parameter(f"{where}.analog_weight") if own is None else own
+        of = cast("AnalogModule", layer.get_submodule(where)).carrier if own is None else own
         parameter.requires_grad_(of.requires_grad)
     return made
 
@@ -127,7 +127,7 @@ def _take_over(
     bias: nn.Parameter | None = layer.bias
     made.digital_dtype = layer.weight.dtype
     made.set_weights(layer.weight.flatten(1) if weight is None else weight, bias)
-    made.analog_weight.requires_grad_(layer.weight.requires_grad)
+    made.carrier.requires_grad_(layer.weight.requires_grad)
     if bias is not None and made.bias is not None:
         bias.data = bias.data.to(made.bias.device)
         made.bias = bias
@@ -178,9 +178,9 @@ def digital(layer: AnalogModule) -> nn.Module:
         made.weight.copy_(weight.reshape(made.weight.shape))
         if bias is not None and made.bias is not None:
             made.bias.copy_(bias)
-    made.weight.requires_grad_(layer.analog_weight.requires_grad)
+    made.weight.requires_grad_(layer.carrier.requires_grad)
     if made.bias is not None:
-        frozen = layer.analog_weight if layer.bias is None else layer.bias
+        frozen = layer.carrier if layer.bias is None else layer.bias
         made.bias.requires_grad_(frozen.requires_grad)
     twin: nn.Module = made
     return twin

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,9 @@ import torch
 from torch import nn
 
 from pulsora import _core
+from pulsora.convert.checks import require_digital_outputs, require_outputs, warn_of_outputs
+from pulsora.convert.copies import copied
+from pulsora.convert.hooks import in_place_of
 from pulsora.convert.layers import (
     TO_ANALOG,
     conversion_of,
@@ -30,6 +32,8 @@ from pulsora.convert.report import (
     why_digital,
 )
 from pulsora.nn import AnalogModule, AnalogRNNBase, GatedAdapter
+from pulsora.nn.autograd.analog_parameter import analog_arrays
+from pulsora.nn.tiles.layer_names import set_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -41,10 +45,7 @@ __all__ = [
     "convert_to_analog",
     "convert_to_digital",
     "converted_copy",
-    "in_place_of",
-    "move_hooks",
     "replaced",
-    "separate_hooks",
 ]
 
 
@@ -68,6 +69,8 @@ def convert_to_analog(
     shared their weight share their tiles. A layer that shares its weight with an embedding table (a
     tied head) stays digital. Frozen parameters stay frozen, and biases stay the same parameters.
     Hooks on forward and backward passes move to the analog layers.
+
+    Each layer and its twin, perfectly read, are compared on a few random inputs, without hooks.
 
     Args:
         model: Any torch model. It is not changed.
@@ -93,7 +96,10 @@ def convert_to_analog(
         TypeError: if `conversions` has something else than types of layers and functions, or one of
             these gives no module.
         ValueError: if a name in `exclude` or `untie` does not occur, a layer in `untie`
-            is not tied to a table, or conversion would separate tied layers.
+            is not tied to a table, conversion would separate tied layers, or a layer computes
+            something else than its twin would. For twins that `conversions` gives, that is a
+            warning.
+        RuntimeError: naming a layer whose weight torch computes from others and cannot copy.
     """
     converted = converted_copy(
         model, config, exclude=exclude, untie=untie, conversions=conversions, seed=seed, **options
@@ -135,7 +141,7 @@ def converted_copy(
             )
     if seed is None:
         seed = int(torch.randint(2**62, (), device="cpu").item())
-    converted = copy.deepcopy(model)
+    converted = copied(model)
     _untie(converted, untie)
     chosen = _chosen(converted, config, exclude, functions)
     _require_shareable(converted, chosen, digital_bias=options.get("digital_bias", True))
@@ -145,32 +151,48 @@ def converted_copy(
     for layer, (name, layer_config) in chosen.items():
         place = next((parameter.device for parameter in layer.parameters()), None)
         settings = {"device": place, "seed": seed, "tile_id": tiles} | options
-        function: Any = conversion_of(layer, functions)
-        try:
-            twin = function(layer, layer_config, **settings)
-        except (TypeError, ValueError) as error:
-            kind = type(error)
-            if kind not in {TypeError, ValueError, _core.ConfigError}:
-                raise  # of the user's own; its arguments are unknown
-            raise kind(f"layer '{name}': {error}") from None
-        if not isinstance(twin, nn.Module):
-            raise TypeError(
-                f"conversions[{type(layer).__name__}] gave {twin!r} for layer '{name}': return a "
-                "torch.nn.Module"
-            )
+        twin = _twin(name, layer, layer_config, functions, settings)
         first = owners.setdefault(getattr(layer, "weight", layer), twin)
         if first is twin:
             tiles += sum(len(part.tiles) for part in analog_parts(twin))
         elif isinstance(first, AnalogModule) and isinstance(twin, AnalogModule):
-            twin.analog_weight = first.analog_weight
+            twin._share(first)  # noqa: SLF001 - of this package
         else:
             raise ValueError(
                 f"layer '{name}' shares its weight, but conversions[{type(layer).__name__}] gives "
                 "no AnalogModule, which could share tiles; exclude it, or give it a weight of its "
                 "own"
             )
+        is_ours = conversion_of(layer, functions) is conversion_of(layer, TO_ANALOG)
+        (require_outputs if is_ours else warn_of_outputs)(name, layer, twin)
         made[layer] = in_place_of(layer, twin)
-    return replaced(converted, made)
+    whole = replaced(converted, made)
+    set_names(analog_arrays(whole))
+    return whole
+
+
+def _twin(
+    name: str,
+    layer: nn.Module,
+    config: TileConfig,
+    functions: dict[type[nn.Module], Conversion],
+    settings: dict[str, Any],
+) -> nn.Module:
+    """Returns what the function for a type of layers makes of a layer."""
+    function: Any = conversion_of(layer, functions)
+    try:
+        twin = function(layer, config, **settings)
+    except (TypeError, ValueError) as error:
+        kind = type(error)
+        if kind not in {TypeError, ValueError, _core.ConfigError, _core.InputError}:
+            raise  # of the user's own; its arguments are unknown
+        raise kind(f"layer '{name or type(layer).__name__}': {error}") from None
+    if not isinstance(twin, nn.Module):
+        raise TypeError(
+            f"conversions[{type(layer).__name__}] gave {twin!r} for layer '{name}': return a "
+            "torch.nn.Module"
+        )
+    return twin
 
 
 def convert_to_digital(model: nn.Module) -> nn.Module:
@@ -178,14 +200,16 @@ def convert_to_digital(model: nn.Module) -> nn.Module:
 
     Their weights are what a perfect read of the tiles would see, adapters included. Layers that
     shared their tiles share the weight; what was frozen stays frozen; hooks on forward and backward
-    passes stay.
+    passes stay. Each layer, perfectly read, and its twin are compared on a few random inputs,
+    without hooks.
 
     Raises:
         TypeError: for analog layers of other classes than those of `pulsora.nn`, and for subclasses
             of these with a forward of their own.
-        ValueError: for gates on the adapters in tiles.
+        ValueError: for gates on the adapters in tiles, and for layers whose twins would give other
+            outputs.
     """
-    converted = copy.deepcopy(model)
+    converted = copied(model)
     for name, layer in converted.named_modules():
         require_twin(name, layer)
         if isinstance(layer, GatedAdapter) and layer.in_tiles and layer.gate is not None:
@@ -199,11 +223,12 @@ def convert_to_digital(model: nn.Module) -> nn.Module:
     made: dict[nn.Module, Any] = {layer: digital(layer) for layer in single}
     made |= {layer: digital_recurrent(layer) for layer in recurrent}
     first: dict[object, Any] = {}
-    for layer, twin in made.items():
-        in_place_of(layer, twin)
     for layer in single:
         twin = made[layer]
-        twin.weight = first.setdefault(layer.analog_weight, twin).weight
+        twin.weight = first.setdefault(layer.carrier, twin).weight
+    names = {layer: name for name, layer in converted.named_modules()}
+    for layer, twin in made.items():
+        require_digital_outputs(names[layer], layer, in_place_of(layer, twin))
     return replaced(converted, made)
 
 
@@ -353,40 +378,3 @@ def _require_both_frozen(name: str, layer: nn.Module) -> None:
                 "= False both are in the same tiles; freeze both or none, or use digital_bias = "
                 "True"
             )
-
-
-_HOOKS = (
-    "_forward_hooks",
-    "_forward_hooks_with_kwargs",
-    "_forward_hooks_always_called",
-    "_forward_pre_hooks",
-    "_forward_pre_hooks_with_kwargs",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-)
-
-
-def in_place_of(layer: nn.Module, twin: nn.Module) -> nn.Module:
-    """Returns the twin, in the mode and with the hooks of the layer that it replaces.
-
-    Hooks that the twin has already come first.
-    """
-    for name in _HOOKS:
-        getattr(twin, name).update(getattr(layer, name))
-    if layer._is_full_backward_hook is not None:  # noqa: SLF001
-        twin._is_full_backward_hook = layer._is_full_backward_hook  # noqa: SLF001
-    return twin.train(layer.training)
-
-
-def move_hooks(layer: nn.Module, outer: nn.Module) -> None:
-    """Moves the hooks on forward and backward passes of a layer to the module around it."""
-    in_place_of(layer, outer)
-    for name in _HOOKS:
-        getattr(layer, name).clear()
-    layer._is_full_backward_hook = None  # noqa: SLF001
-
-
-def separate_hooks(layer: nn.Module) -> None:
-    """Gives a shallow copy of a layer tables of hooks of its own."""
-    for name in _HOOKS:
-        setattr(layer, name, copy.copy(getattr(layer, name)))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pulsora.config import IOParameters, UpdateParameters
 from pulsora.convert.arrays import arrays_of
+from pulsora.convert.copies import copied
 
 if TYPE_CHECKING:
     from torch import nn
@@ -52,7 +52,7 @@ def with_io(
         StateError: If a weight is not finite.
     """
     arrays_of(model)
-    changed = copy.deepcopy(model)
+    changed = copied(model)
     for array in arrays_of(changed):
         new = {
             name: _changed(array.config, name, made, change)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.parameter import is_lazy
 
@@ -15,8 +15,6 @@ from pulsora.nn.gates import Gate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from torch import Tensor
 
 __all__ = [
     "TWINS",
@@ -50,7 +48,9 @@ _REASONS: list[tuple[type[nn.Module] | tuple[type[nn.Module], ...], str]] = [
     (_TABLES, "a table, of which rows are looked up; no product"),
     (TWINS, "is a subclass of a layer of torch and may compute something else; see conversions="),
 ]
-_COMPUTED = "its weight is computed from other parameters (weight_norm, pruning), or is in it twice"
+_COMPUTED = (
+    "its weight or bias is computed from other parameters (weight_norm, pruning), or is in it twice"
+)
 _STATE_HOOKS = (
     "_state_dict_hooks",
     "_state_dict_pre_hooks",
@@ -164,8 +164,10 @@ def why_digital(layer: nn.Module) -> str:
     own = dict(layer.named_parameters(recurse=False))
     if type(layer) in TWINS:
         names = getattr(layer, "_flat_weights_names", ["weight"])
-        reason = "" if set(names) <= set(own) else _COMPUTED
-        reason = reason or _state_hooks(layer)
+        bias = getattr(layer, "bias", None)  # of recurrent layers a boolean
+        is_whole = set(names) <= set(own) and ("bias" in own or not isinstance(bias, Tensor))
+        reason = "" if is_whole else _COMPUTED
+        reason = reason or _not_real(own[names[0]]) or _state_hooks(layer)
     elif is_conv1d(layer):
         reason = ""
     else:
@@ -199,6 +201,13 @@ def tables(model: nn.Module) -> dict[Tensor, str]:
     return {
         layer.weight: name for name, layer in model.named_modules() if isinstance(layer, _TABLES)
     }
+
+
+def _not_real(weight: Tensor) -> str:
+    """Returns why a layer with weights of another type than real numbers stays digital."""
+    return f"its weight is {weight.dtype}, and cells hold real numbers" * (
+        not weight.is_floating_point()
+    )
 
 
 def _state_hooks(layer: nn.Module) -> str:

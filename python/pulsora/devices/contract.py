@@ -102,7 +102,7 @@ class _Suite:
     def learn(self, tile: _core.Tile, x: _Matrix, d: _Matrix, lr: float) -> None:
         """Updates by a mini-batch, or by the end of one."""
         self.update(tile, x, d, lr)
-        tile.post_update(lr)
+        tile.end_batch(lr)
 
     def updates(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Pulse types and lengths of pulse trains, by name."""

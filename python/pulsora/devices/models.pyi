@@ -2,7 +2,7 @@
 """Device models of the core."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, ClassVar, Literal, TypeAlias, TypedDict
 
 from typing_extensions import Self, Unpack
 
@@ -44,6 +44,8 @@ MODELS: tuple[str, ...]
 class Device(Parameters):
     """A device model with its parameters."""
 
+    source_sha256: ClassVar[str]
+    """SHA-256 of the source of a model that from_source() made; else empty."""
     dw_min: float
     """[weight] > 0. Mean weight change of one pulse at weight 0."""
     dw_min_dtod: float

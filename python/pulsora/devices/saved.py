@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pulsora._internal.files import read_settings, replace_file
+from pulsora._internal.parameters import SOURCE_KEY, require_source
 from pulsora.devices.models import Device
-
-if TYPE_CHECKING:
-    import os
 
 __all__ = ["is_file_name", "load", "save"]
 
 
 def save(device: Device, path: str | os.PathLike[str]) -> None:
     """Writes a device to a text file that `load` reads.
+
+    The file of a device whose model is from source has the SHA-256 of that source as well
+    (`source_sha256`), and not its text.
 
     Args:
         device: The device.
@@ -31,6 +32,8 @@ def save(device: Device, path: str | os.PathLike[str]) -> None:
         raise TypeError(f"device is of type {type(device).__name__}; pass a device model")
     suffix = _suffix(path)
     values = device.to_dict()
+    if device.source_sha256:
+        values[SOURCE_KEY] = device.source_sha256
     if suffix == ".json":
         text = json.dumps(values, indent=1) + "\n"
     else:
@@ -42,13 +45,18 @@ def save(device: Device, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str]) -> Device:
     """The device in a file that `save` wrote. Missing parameters take their default.
 
+    A model from source must be known, by from_source() on the same text: no file contains code.
+
     Raises:
-        ConfigError: for an unknown model or name, or a bad value.
+        ConfigError: for an unknown model or name, a bad value, or a model from another source.
         ValueError: if the file is no TOML or JSON, or has another ending.
         OSError: if the file cannot be read.
     """
     _suffix(path)
-    return Device.from_dict(read_settings("path", Path(path)))
+    values = read_settings("path", Path(path))
+    if SOURCE_KEY in values:
+        require_source(values.get("model"), values.pop(SOURCE_KEY), os.fspath(path))
+    return Device.from_dict(values)
 
 
 def is_file_name(name: str | os.PathLike[str]) -> bool:

@@ -41,7 +41,9 @@ def from_source(source: str | os.PathLike[str], name: str | None = None) -> type
     taken from a folder of compiled models. Its kernels for a GPU are compiled in the same way, each
     when a tile there first needs it. The folder is `$PULSORA_CACHE_DIR`, else
     `$XDG_CACHE_HOME/pulsora`, else `~/.cache/pulsora`; with `PULSORA_COMPILE=never` nothing is
-    compiled. Without the compiled model and a C++ compiler, this raises CompilerNotFound.
+    compiled. Without the compiled model and a C++ compiler, this raises CompilerNotFound. The
+    compiler may take `PULSORA_COMPILE_SECONDS` (300 by default) and
+    `PULSORA_COMPILE_GIGABYTES` of memory (4).
 
     The class becomes a member of `pulsora.devices`, so that its objects can be pickled; another
     process must make the same call before it reads them.
@@ -49,8 +51,8 @@ def from_source(source: str | os.PathLike[str], name: str | None = None) -> type
     Args:
         source: The path of a header, or its text (a text has several lines). It may include
             headers of the system and those headers <pulsora/name.h>, <pulsora/devices/name.h> and
-            <pulsora/room/name.h> that need only the base rooms, devices, pulses and array; no files
-            beside it.
+            <pulsora/room/name.h> that need only the base rooms, devices, pulses and array; no other
+            files.
         name: Name of the struct in namespace pulsora; by default the only `kName` in the text.
 
     Returns:
@@ -58,13 +60,14 @@ def from_source(source: str | os.PathLike[str], name: str | None = None) -> type
         same class.
 
     Raises:
-        ConfigError: If the text names no model or several, or if there is another device of that
-            name.
+        ConfigError: If the text names no model or several, if there is another device of that
+            name, or for a bad limit.
         CompileError: If the source does not compile; the message has the compiler's log, with the
-            file and line.
+            file and line. Also if it includes other files, or the compiler exceeds a limit.
         CompilerNotFound: If the model has not been compiled before, and there is no C++ compiler or
             PULSORA_COMPILE=never.
         FileNotFoundError: If there is no such file.
+        KeyboardInterrupt: If SIGINT arrives meanwhile; the compiler is ended.
     """
     text, file = _read(source)
     return _registered(text, name or "", file)

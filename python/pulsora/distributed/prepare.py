@@ -17,6 +17,7 @@ from pulsora.distributed.sharded_update import rows_to_shard
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
 from pulsora.nn.base import AnalogModule
 from pulsora.nn.recurrent_base import AnalogRNNBase
+from pulsora.nn.tiles.layer_names import set_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -100,6 +101,7 @@ def prepare(
     process_group.require_equal(
         _states(model, layers, own), "the state", "write or load the same weights on every rank"
     )
+    set_names((name, layer.tiles) for name, layer in layers.items())
     for layer in layers.values():
         layer.tiles.process_group = process_group
     model.register_forward_pre_hook(process_group.open, with_kwargs=True)

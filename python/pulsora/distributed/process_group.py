@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import zlib
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["ProcessGroup"]
 
 _DIMENSIONS = 8  # largest number of dimensions in the comparison of inputs' shapes
+_STEP = -2  # first number of a message about a step, where rows of a forward pass are
+_BITS = 62  # layers in a number of such a message
 
 
 class ProcessGroup(SingleProcess):
@@ -58,6 +61,7 @@ class ProcessGroup(SingleProcess):
         self.group = group
         self.size = 1 if group is None else dist.get_world_size(group)
         self.rank = 0 if group is None else dist.get_rank(group)
+        self.gathers = self.size > 1
         self._averages = loss == "mean" and self.size > 1
         self.given: tuple[int, ...] | None = None
         """Rows of each rank in the next forward passes, if `batch` has set them."""
@@ -136,6 +140,7 @@ class ProcessGroup(SingleProcess):
         mine = [mine.pop(self._batch_dim), *mine][:_DIMENSIONS]
         padded = mine + [-1] * (_DIMENSIONS - len(mine))
         found = self._all(padded)
+        self._require_same_kind(found)
         for rank, shape in enumerate(found):
             if shape[1:] != padded[1:]:
                 raise ValueError(
@@ -269,6 +274,51 @@ class ProcessGroup(SingleProcess):
 
     # Agreement
 
+    def agree_on_step(self, updated: Sequence[object]) -> None:
+        """Raises RuntimeError on all ranks unless all are about to update the same layers.
+
+        On a GPU nothing is compared, because ranks would wait for it.
+        """
+        if self.size == 1 or self._arrays[0].device.type != "cpu":
+            return
+        chosen = {id(array) for array in updated}
+        flags = sum((id(array) in chosen) << i for i, array in enumerate(self._arrays))
+        # As many numbers as in a message about rows, so that each understands the other. Of more
+        # layers than fit, a checksum is compared.
+        words = [flags >> (_BITS * i) & ((1 << _BITS) - 1) for i in range(_DIMENSIONS - 3)]
+        checksum = zlib.crc32(f"{flags}".encode())
+        found = self._all([_STEP, self._steps, checksum, *words])
+        self._require_same_kind(found)
+        for rank, theirs in enumerate(found):
+            if theirs == found[0]:
+                continue
+            if theirs[1] != found[0][1]:
+                how = f"rank {rank} has made {theirs[1]} steps, and rank 0 {found[0][1]}"
+            else:
+                how = self._other_gradients(rank, theirs[3:], found[0][3:])
+            self._disagree(f"in a step of the optimiser, {how}", _STEPS_TOGETHER)
+
+    def _other_gradients(self, rank: int, theirs: Sequence[int], first: Sequence[int]) -> str:
+        """Describes the first layer that has a gradient on one of two ranks alone."""
+        for i, name in enumerate(self._names[: _BITS * len(theirs)]):
+            word, bit = divmod(i, _BITS)
+            has_one, has_first = theirs[word] >> bit & 1, first[word] >> bit & 1
+            if has_one != has_first:
+                ranks = (rank, 0) if has_one else (0, rank)
+                return f"layer '{name}' has a gradient on rank {ranks[0]}, and none on {ranks[1]}"
+        return f"rank {rank} has gradients of other layers than rank 0"
+
+    def _require_same_kind(self, found: Sequence[Sequence[int]]) -> None:
+        """Raises RuntimeError if some ranks are in a step, and others in a forward pass."""
+        in_step = [rank for rank, numbers in enumerate(found) if numbers[0] == _STEP]
+        if 0 < len(in_step) < len(found):
+            others = [rank for rank in range(len(found)) if rank not in in_step]
+            self._disagree(
+                f"ranks {in_step} are in a step of the optimiser, and ranks {others} in the next "
+                "forward pass of the model",
+                _STEPS_TOGETHER,
+            )
+
     def stepped(self) -> None:
         """Receives changes of tiles, and compares states as often as `check_every` says."""
         self._receive()
@@ -320,6 +370,12 @@ class ProcessGroup(SingleProcess):
             "a model that was prepared for several processes cannot be pickled; save "
             "model.state_dict()"
         )
+
+
+_STEPS_TOGETHER = (
+    "a step is made, or left out, by all ranks together; if ranks decide by their own rows, let "
+    "them agree first, as by torch.distributed.all_reduce"
+)
 
 
 def _digest(text: str) -> list[int]:

@@ -13,8 +13,9 @@ from torch import nn
 from pulsora import _core
 from pulsora._internal.checks import require_boolean
 from pulsora.graphs.capture import captured
-from pulsora.nn.autograd.analog_parameter import AnalogParameter
+from pulsora.nn.autograd.analog_parameter import AnalogParameter, analog_arrays
 from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS
+from pulsora.nn.tiles.layer_names import set_names
 from pulsora.nn.tiles.layer_update import apply_updates
 from pulsora.optim import _learning_rate, _Pulses
 
@@ -106,6 +107,7 @@ class TrainingStep:
                 "optimizer has no parameter of the model, so the steps would train nothing; make "
                 "it of model.parameters()"
             )
+        set_names(analog_arrays(model))
         self.model = model
         self.optimizer: _Pulses = optimizer
         self.loss_fn = loss_fn

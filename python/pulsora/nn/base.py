@@ -11,27 +11,29 @@ from torch import nn
 
 from pulsora._internal.checks import require_boolean
 from pulsora.config import SingleConfig
-from pulsora.nn.autograd.analog_parameter import AnalogParameter
+from pulsora.nn.autograd.differentiation import in_transform, perfect_product
 from pulsora.nn.autograd.gated_product import flat_gate
+from pulsora.nn.autograd.master_product import read_held
 from pulsora.nn.autograd.readonly_weight import weight_copy
-from pulsora.nn.autograd.tile_product import NOT_TRACED, read_tiles, require_untraced
+from pulsora.nn.autograd.tile_product import read_tiles, require_untraced
 from pulsora.nn.inputs import output_type, require_input, require_type
+from pulsora.nn.master import WeightCarrier, place_of, require_digital
 from pulsora.nn.options import require_none, whole_signature
-from pulsora.nn.tiled_module import TiledModule
 from pulsora.nn.tiles.tile_array import TileArray
 from pulsora.nn.tiles.weight_scaling import WeightScaling
 from pulsora.tile.clipping import warn_of_clipping
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from torch import Tensor
 
     from pulsora.config import TileConfig
+    from pulsora.nn.autograd.analog_parameter import AnalogParameter
+    from pulsora.nn.tiles.patches import Patches
+
 __all__ = ["AnalogModule"]
 
 
-class AnalogModule(TiledModule):
+class AnalogModule(WeightCarrier):
     """A layer whose weight matrix [out_features, in_features] is on tiles.
 
     Reads are noisy in `eval()` as in `train()`, as on a chip. `analog_weight` is the parameter: a
@@ -87,9 +89,6 @@ class AnalogModule(TiledModule):
     bias: nn.Parameter | None
     out_scaling: nn.Parameter | None
 
-    digital_dtype: torch.dtype = torch.float32
-    """The type of the layer after `convert_to_digital`; old pickles have this default."""
-
     is_part: bool = False
     """Whether the layer is part of another (`lstm.ih_l0`), which resets its parameters."""
 
@@ -121,10 +120,12 @@ class AnalogModule(TiledModule):
         require_none(type(self).__name__, unknown, inspect.signature(type(self)).parameters)
         config = SingleConfig() if config is None else config
         require_boolean("bias", bias)
-        place = _place(torch.get_default_device() if device is None else torch.device(device))
+        place = place_of(torch.get_default_device() if device is None else torch.device(device))
         if seed is None:
             seed = int(torch.randint(2**62, (), device="cpu").item())
         self.analog_bias = bias and not digital_bias
+        if config.facts.digital_weight:
+            require_digital(weight_scaling, analog_bias=self.analog_bias)
         self.digital_dtype = torch.get_default_dtype()
         array = TileArray(
             rows,
@@ -140,9 +141,10 @@ class AnalogModule(TiledModule):
             scaling=WeightScaling.of(weight_scaling, scaling_per, config),
             has_bias=self.analog_bias,
         )
+        array.layer_type = type(self).__name__
         has_bias = bias and digital_bias
         # The order of torch's layers: weight, then bias.
-        self.register_parameter("analog_weight", AnalogParameter(array))
+        self._carry(array)
         self.register_parameter(
             "bias", nn.Parameter(torch.empty(rows, device=array.device)) if has_bias else None
         )
@@ -161,7 +163,7 @@ class AnalogModule(TiledModule):
         if self.tiles.scaling is not None:
             # The user has not chosen these weights, so clipping matters only if it hits many.
             self._warn_of_clipping(uniform[:, :columns], stacklevel=5, share=0.1)
-        self.tiles.set_weights(uniform[:, :columns])
+        self._write_matrix(uniform[:, :columns])
         if self.bias is not None:
             with torch.no_grad():
                 self.bias.copy_(uniform[:, columns])
@@ -187,10 +189,7 @@ class AnalogModule(TiledModule):
     @property
     def tiles(self) -> TileArray:
         """The tiles; iterate over them to look at a `pulsora.Tile`."""
-        weight = self.analog_weight  # once: torch looks it up in a dictionary of the module
-        if not isinstance(weight, AnalogParameter):
-            raise RuntimeError(NOT_TRACED)  # noqa: TRY004 - torch.export and torch.func did it
-        return weight.array
+        return self._tiles()
 
     @property
     def config(self) -> TileConfig:
@@ -199,15 +198,22 @@ class AnalogModule(TiledModule):
 
     @property
     def weight(self) -> Tensor:
-        """A read-only copy of the weights that a perfect read would see, adapter included.
+        """The weights of the layer.
 
-        It is differentiable. A penalty on it in a loss acts on the tiles, by pulses: each column of
+        A parameter of torch, where the configuration says so (InferenceConfig). Otherwise a
+        read-only copy of the weights that a perfect read would see, adapter included. It is
+        differentiable. A penalty on it in a loss acts on the tiles, by pulses: each column of
         its gradient is one sample.
         """
+        if self.held is not None:
+            return self.carrier
         columns = self.tiles.shape[1] - self.analog_bias
         return weight_copy(self.analog_weight, self.out_scaling, columns)
 
     def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401
+        if name == "weight" and self.held is not None and isinstance(value, nn.Parameter):
+            self._parameters["weight"] = value
+            return
         if name == "weight":
             raise AttributeError(
                 "the weights of an analog layer are in tiles: write them by set_weights(weight, "
@@ -217,7 +223,7 @@ class AnalogModule(TiledModule):
 
     def get_weights(self) -> tuple[Tensor, Tensor | None]:
         """Returns copies of the weights [out_features, in_features] and the bias [out_features]."""
-        weights = self.tiles.get_weights()
+        weights = self._read_matrix()
         if self.out_scaling is not None:
             weights = weights * self.out_scaling.detach().float()[:, None]
         if self.analog_bias:
@@ -257,20 +263,28 @@ class AnalogModule(TiledModule):
 
     @torch.no_grad()
     def _write(self, wanted: Tensor, bias: Tensor | None) -> None:
-        self.tiles.set_weights(wanted)
+        self._write_matrix(wanted)
         self._write_bias("bias", bias)
         if self.out_scaling is not None:
             self.out_scaling.fill_(1.0)
 
     def product(
-        self, x: Tensor, gate: Tensor | None = None, steps: int = 1, bias: Tensor | None = None
+        self,
+        x: Tensor,
+        gate: Tensor | None = None,
+        steps: int = 1,
+        bias: Tensor | None = None,
+        *,
+        patches: Patches | None = None,
     ) -> Tensor:
         """Reads y = W x + bias from the tiles, differentiable.
 
         Takes x [..., in_features] and returns y [..., out_features]. A gate that broadcasts to
         [..., rank] weights the components of the tiles' adapters for each sample, and gets a
         gradient. `steps` is the number of mini-batches (time steps) that are concatenated in the
-        first dimension of x. `bias` [out_features] is added instead of the layer's own.
+        first dimension of x. `bias` [out_features] is added instead of the layer's own. `patches`
+        are images from which the rows of x are taken, without inputs of a bias in cells; they are
+        kept for the gradient instead of x.
         """
         require_untraced()
         tiles = self.tiles
@@ -280,23 +294,35 @@ class AnalogModule(TiledModule):
         require_input(x, features, tiles.device)
         if not self.is_part:  # a part takes what the layer around it has checked
             require_type(x, self.digital_dtype)
+        bias = self.bias if bias is None else bias
+        scaling = self.out_scaling
+        if in_transform():
+            return perfect_product(self, x, bias, is_gated=gate is not None).to(output_type(x))
         # A matrix is not reshaped, because torch would record a node for the view.
         flat = (x if x.dim() == 2 else x.reshape(-1, features)).float()
         if self.analog_bias:
             blocks = flat.reshape(-1, groups, columns - 1)
             flat = nn.functional.pad(blocks, (0, 1), value=1.0).reshape(-1, groups * columns)
+        if patches is not None:
+            patches = patches._replace(groups=groups, has_ones=self.analog_bias)
         flat_weights = None if gate is None else flat_gate(gate, x)
-        bias = self.bias if bias is None else bias
-        scaling = self.out_scaling
         added = bias if scaling is None else None
-        y = read_tiles(
-            flat,
-            self.analog_weight,
-            added,
-            flat_weights,
-            (x.shape[:-1], steps),
-            training=self.training,
-        )
+        if self.held is not None:
+            if gate is not None:
+                raise ValueError("the tiles have no adapter that a gate could weight")
+            y = read_held(
+                flat, self.carrier, added, self.held, (x.shape[:-1], steps, self.training)
+            )
+        else:
+            y = read_tiles(
+                flat,
+                self.analog_weight,
+                added,
+                flat_weights,
+                (x.shape[:-1], steps),
+                training=self.training,
+                patches=patches,
+            )
         if scaling is not None:
             y = y * scaling if bias is None else y * scaling + bias
         wanted = output_type(x)
@@ -318,80 +344,3 @@ class AnalogModule(TiledModule):
         by = "widths" if scaling is not None and scaling.by_width else "weights"
         scaled = "" if scaling is None else f", {by} up to {scaling.omega:g} per {scaling.per}"
         return f"bias={bias}, config={self.config.summary()}, tiles={shape}{scaled}"
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> AnalogModule:
-        # The probe's device is the tiles' new device; the numbers in tiles keep their type.
-        probe = fn(torch.empty(0, dtype=self.digital_dtype, device=self.tiles.device))
-        if probe.device.type == "cpu" and probe.is_shared():  # type: ignore[no-untyped-call]
-            raise RuntimeError("the tiles of an analog layer cannot be shared between processes")
-        if _place(probe.device) != self.tiles.device:
-            self.analog_weight.move(_place(probe.device))
-        weight = self._parameters.pop("analog_weight")
-        try:
-            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        finally:
-            self._put_first(weight)
-        self.digital_dtype = probe.dtype
-        return self
-
-    def _put_first(self, weight: nn.Parameter | None) -> None:
-        others = dict(self._parameters)
-        self._parameters.clear()
-        self._parameters.update({"analog_weight": weight} | others)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._put_first(self._parameters.pop("analog_weight"))  # not so in earlier versions
-
-    def _save_to_state_dict(
-        self, destination: dict[str, Any], prefix: str, keep_vars: bool
-    ) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        del destination[f"{prefix}analog_weight"]
-        for name, tensor in self.tiles.state_tensors().items():
-            destination[f"{prefix}tiles.{name}"] = tensor
-
-    def _load_from_state_dict(
-        self,
-        state_dict: Mapping[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        ours = {name: value for name, value in state_dict.items() if name.startswith(prefix)}
-        start = f"{prefix}tiles."
-        tiles = {n.removeprefix(start): ours.pop(n) for n in list(ours) if n.startswith(start)}
-        missing: list[str] = []
-        super()._load_from_state_dict(
-            ours, prefix, local_metadata, strict, missing, unexpected_keys, error_msgs
-        )
-        missing_keys += [name for name in missing if name != f"{prefix}analog_weight"]
-        if not tiles:
-            missing_keys.append(f"{start}*")
-            if f"{prefix}weight" in state_dict:
-                error_msgs.append(
-                    f"{prefix}weight is of a digital layer, but this one is analog: load the state "
-                    "into the digital model and convert that by pulsora.convert_to_analog, or call "
-                    "set_weights(weight, bias) of the layer"
-                )
-            return
-        try:
-            self.tiles.load_state_tensors(tiles)
-            self.analog_weight.grad = None  # a gradient of other weights
-        except (ValueError, RuntimeError) as error:
-            error_msgs.append(f"{prefix.rstrip('.') or 'the layer'}: {error}")
-
-
-def _place(device: torch.device) -> torch.device:
-    """Returns the device in the form that tiles use, with the number of a GPU."""
-    if device.type == "meta":
-        raise ValueError(
-            "an analog layer cannot be on the meta device, because its cells are sampled when it "
-            "is made; make it on 'cpu' or 'cuda'"
-        )
-    if device.type == "cuda" and str(device) == "cuda" and torch.cuda.is_available():
-        return torch.device("cuda", torch.cuda.current_device())
-    return device if device.type == "cuda" else torch.device(device.type)

@@ -10,10 +10,11 @@ from torch import nn
 from torch.nn import functional
 
 from pulsora import _core
-from pulsora.nn.autograd.differentiation import differentiable_once
+from pulsora.nn.autograd.differentiation import differentiable_once, in_transform
 from pulsora.nn.autograd.tile_product import require_untraced
 from pulsora.nn.base import AnalogModule
 from pulsora.nn.inputs import owned
+from pulsora.nn.tiles.patches import Patches, PatchSettings, take_patches
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -100,6 +101,7 @@ class AnalogConvNd(AnalogModule):
         )
         columns = in_channels // groups * math.prod(twin.kernel_size)
         super().__init__(out_channels, columns, bias, config, groups, **options)
+        self._shape_weight((out_channels, in_channels // groups, *twin.kernel_size))
         self.in_channels = in_channels
         self.out_channels = out_channels
         self.kernel_size = twin.kernel_size
@@ -137,13 +139,19 @@ class AnalogConvNd(AnalogModule):
         if any(self._added):
             mode = "constant" if self.padding_mode == "zeros" else self.padding_mode
             x = functional.pad(x, self._added, mode=mode)
+        samples, has_channels_last = len(x), _has_channels_last(x)
         if max(self.kernel_size) == 1:  # other patches are copies
-            x = owned(x, self.analog_weight)
-        patches = _patches(x, self.kernel_size, self.stride, self.dilation)
-        y = self.product(patches).transpose(1, 2)
-        y = y.reshape(len(x), self.out_channels, *sizes_of_y)
+            x = owned(x, self.carrier)
+        x, settings = _images(x, self.kernel_size, self.stride, self.dilation)
+        patches: Patches | None = Patches(x, settings)
+        is_held = self.held is not None or torch.compiler.is_compiling()
+        if is_held or not self.analog_weight.keeps_images(patches):
+            patches = None
+        rows = _rows(x, settings, samples, is_temporary=patches is not None)
+        y = self.product(rows, patches=patches).transpose(1, 2)
+        y = y.reshape(samples, self.out_channels, *sizes_of_y)
         # As in torch's layers, channels are last in memory only if they are last in x.
-        return y if _has_channels_last(x) else y.contiguous()
+        return y if has_channels_last else y.contiguous()
 
     def digital(self, **options: Any) -> nn.Module:
         """Returns torch's layer with these settings and new weights; takes bias, device, dtype."""
@@ -215,27 +223,35 @@ def _require_sizes(
         )
 
 
-def _patches(
+def _images(
     x: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...], dilation: tuple[int, ...]
-) -> Tensor:
-    """Returns patches [m, patches, channels * kernel] of padded images x [m, channels, *size].
+) -> tuple[Tensor, PatchSettings]:
+    """Returns x [m, channels, *size] as images with two dimensions, and the sizes of patches.
 
     torch unfolds two dimensions only. A third dimension is first unfolded into images and channels,
     and a single dimension is taken as an image of height 1.
     """
-    samples, places = len(x), 1
     if len(kernel) == 1:
         x, kernel, stride, dilation = x[:, :, None], (1, *kernel), (1, *stride), (1, *dilation)
     if len(kernel) == 3:
         depths = x.unfold(2, dilation[0] * (kernel[0] - 1) + 1, stride[0])[..., :: dilation[0]]
-        places = depths.shape[2]
         x = depths.permute(0, 2, 1, 5, 3, 4).flatten(2, 3).flatten(0, 1)
+    return x, PatchSettings(
+        (kernel[-2], kernel[-1]), (stride[-2], stride[-1]), (dilation[-2], dilation[-1])
+    )
+
+
+def _rows(images: Tensor, settings: PatchSettings, samples: int, *, is_temporary: bool) -> Tensor:
+    """Returns patches [samples, patches, channels * kernel] of images."""
     columns: Tensor
-    if (x.is_cuda or x.dtype == torch.float32) and not torch.compiler.is_compiling():
+    is_plain = torch.compiler.is_compiling() or in_transform()
+    if (images.is_cuda or images.dtype == torch.float32) and not is_plain:
         unfold: Any = _Unfold.apply  # torch gives no type
-        columns = unfold(x, kernel[-2:], stride[-2:], dilation[-2:])
+        columns = unfold(images, settings, is_temporary)
     else:
-        columns = functional.unfold(x, kernel[-2:], dilation[-2:], 0, stride[-2:]).transpose(1, 2)
+        kernel, stride, dilation = settings
+        columns = functional.unfold(images, kernel, dilation, 0, stride).transpose(1, 2)
+    places = len(images) // max(samples, 1)  # along a third dimension
     return columns.reshape(samples, places * columns.shape[1], columns.shape[2])
 
 
@@ -254,26 +270,11 @@ class _Unfold(torch.autograd.Function):
     def forward(
         ctx: Any,  # noqa: ANN401 - torch gives no type
         x: Tensor,
-        kernel: tuple[int, int],
-        stride: tuple[int, int],
-        dilation: tuple[int, int],
+        settings: PatchSettings,
+        is_temporary: bool,
     ) -> Tensor:
-        ctx.size, ctx.settings = x.shape, (kernel, stride, dilation)
-        sizes = [
-            (size - d * (k - 1) - 1) // s + 1
-            for size, k, s, d in zip(x.shape[2:], kernel, stride, dilation, strict=True)
-        ]
-        if x.is_cpu:
-            patches = x.new_empty(len(x), math.prod(sizes), x.shape[1] * math.prod(kernel))
-            images = x.detach().contiguous().numpy()
-            _core.take_patches(images, ctx.settings, patches.numpy(), torch.get_num_threads())
-            return patches
-        for axis in (2, 3):
-            k, s, d = kernel[axis - 2], stride[axis - 2], dilation[axis - 2]
-            x = x.unfold(axis, d * (k - 1) + 1, s)[..., ::d]
-        return x.permute(0, 2, 3, 1, 4, 5).reshape(
-            len(x), math.prod(sizes), x.shape[1] * math.prod(kernel)
-        )
+        ctx.size, ctx.settings = x.shape, settings
+        return take_patches(x, settings, is_temporary=is_temporary)
 
     @staticmethod
     @differentiable_once
@@ -282,7 +283,8 @@ class _Unfold(torch.autograd.Function):
         if d.is_cpu:
             dx = d.new_empty(ctx.size)
             patches = d.contiguous().numpy()
-            _core.add_patches(patches, ctx.settings, dx.numpy(), torch.get_num_threads())
+            settings = (kernel, stride, dilation)
+            _core.add_patches(patches, settings, dx.numpy(), torch.get_num_threads())
         else:
             dx = functional.fold(d.transpose(1, 2), ctx.size[2:], kernel, dilation, 0, stride)
-        return dx, None, None, None
+        return dx, None, None

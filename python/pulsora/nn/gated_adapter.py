@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
 
 from pulsora._internal.checks import require_at_least, require_finite
 from pulsora.config import IdealConfig
-from pulsora.lowrank import gated_low_rank, gated_low_rank_linear
-from pulsora.lowrank.checks import TYPES
-from pulsora.lowrank.functional import autocast_type
+from pulsora.lowrank import gated_low_rank_linear
 from pulsora.nn.adapter_init import balanced, cell_scale, error_of, matched_gauge
 from pulsora.nn.autograd.readonly_weight import WeightCopy, base_weight
 from pulsora.nn.base import AnalogModule
 from pulsora.nn.gates import ConstantGate
 from pulsora.nn.linear import AnalogLinear
+from pulsora.nn.low_rank_update import named_conv1d, plain_linear, with_update
+from pulsora.nn.tiled_module import WeightElsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,54 +27,6 @@ if TYPE_CHECKING:
     from pulsora.config import TileConfig
 
 __all__ = ["GatedAdapter", "Written", "features_of"]
-
-
-def _with_update(
-    y: Tensor, x: Tensor, v: Tensor, codes: Tensor | None, u: Tensor, scale: float
-) -> Tensor:
-    if x.dtype == torch.float64:  # the fused operator does not take it
-        h = x @ v if codes is None else (x @ v) * codes
-        return y + (scale * (h @ u.T)).to(y.dtype)
-    if y.dtype == x.dtype:
-        return gated_low_rank(x, v, codes, u, u_layout="kn", scale=scale, base=y)
-    return y + gated_low_rank(x, v, codes, u, u_layout="kn", scale=scale).to(y.dtype)
-
-
-def _plain_linear(base: nn.Module, x: Tensor) -> tuple[Tensor, Tensor | None] | None:
-    """Returns weight [out, in] and bias if the base is exactly x weight^T + bias, else None."""
-    # A class named Conv1D that is not of transformers may compute something else.
-    is_conv1d = _is_conv1d(base) and type(base).__module__.startswith("transformers.")
-    if not (is_conv1d or type(base) is nn.Linear) or "forward" in vars(base) or _has_hooks(base):
-        return None
-    weight = cast("Tensor", base.weight)
-    bias = cast("Tensor | None", base.bias)
-    if type(weight) not in (nn.Parameter, torch.Tensor) or weight.device != x.device:
-        return None  # quantised, distributed and other tensors have products of their own
-    kinds = {x.dtype, weight.dtype} | (set() if bias is None else {bias.dtype})
-    if (wanted := autocast_type(x)) is not None:
-        # torch's own product converts a trained weight once for all its uses.
-        fits = kinds <= set(TYPES) and (weight.dtype == wanted or not weight.requires_grad)
-    else:
-        fits = len(kinds) == 1 and x.dtype in TYPES
-    if not fits:
-        return None
-    return (weight.t() if is_conv1d else weight), bias
-
-
-_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-
-
-def _has_hooks(module: nn.Module) -> bool:
-    """Whether a call of the module runs more than its forward."""
-    own = any(getattr(module, name) for name in _HOOKS)
-    return own or bool(
-        nn.modules.module._has_any_global_hook()  # type: ignore[no-untyped-call] # noqa: SLF001
-    )
-
-
-def _is_conv1d(module: nn.Module) -> bool:
-    """Whether the module is named like Conv1D of transformers, with weight [inputs, outputs]."""
-    return type(module).__name__ == "Conv1D"
 
 
 class Written(NamedTuple):
@@ -89,7 +41,7 @@ class Written(NamedTuple):
     clipped: int
 
 
-class GatedAdapter(nn.Module):
+class GatedAdapter(WeightElsewhere):
     """y = base(x) + alpha A (gate(x) * (B x)): a low-rank adapter beside a layer.
 
     With `config`, A and B are analog layers (`up` and `down`) in tiles of their own, trained by
@@ -119,6 +71,12 @@ class GatedAdapter(nn.Module):
         TypeError: if the base does not state its features, or the gate is no gate.
         ValueError: for ranks or adapters below 1, a non-finite alpha, or settings not for tiles.
     """
+
+    weight_is = (
+        "the weight of {} is the weight of its base, which cannot be pruned or reparametrized "
+        "(torch.nn.utils.prune, weight_norm, spectral_norm) through the adapter; call the function "
+        "with adapter.base"
+    )
 
     def __init__(
         self,
@@ -236,6 +194,11 @@ class GatedAdapter(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Returns y [..., out_features] for x [..., in_features]."""
+        if not x.ndim:
+            raise ValueError(
+                f"x has shape []: this layer takes {self.in_features} features in the last "
+                "dimension"
+            )
         codes = self.codes(x)
         if self.in_tiles:
             read: Tensor = self.base(x) if codes is None else self.base(x, codes)
@@ -244,14 +207,14 @@ class GatedAdapter(nn.Module):
         if own:
             # The adapter computes in the type of x, as a layer of that type would.
             v, u = self.b.T.to(x.dtype), self.a.to(x.dtype)
-            if (plain := _plain_linear(self.base, x)) is not None:
+            if (plain := plain_linear(self.base, x)) is not None:
                 weight, bias = plain
                 return gated_low_rank_linear(
                     x, weight, v, codes, u, u_layout="kn", scale=self.alpha, bias=bias
                 )
         y: Tensor = self.base(x)
         if own:
-            return _with_update(y, x, v, codes, u, self.alpha)
+            return with_update(y, x, v, codes, u, self.alpha)
         h = self.down(x)
         change: Tensor = self.up(h if codes is None else h * codes)
         return y + (self.alpha * change).to(y.dtype)
@@ -365,7 +328,7 @@ def features_of(base: nn.Module) -> tuple[int, int]:
         TypeError: if the layer does not state them.
     """
     own = [getattr(base, name, None) for name in ("in_features", "out_features")]
-    if _is_conv1d(base):
+    if named_conv1d(base):
         own = list(base.weight.shape)  # type: ignore[arg-type]
     if not all(isinstance(size, int) for size in own):
         raise TypeError(

@@ -60,7 +60,7 @@ class AnalogLinear(AnalogModule):
         Raises:
             ValueError: for a gate if a tile has no adapter, or a gate of another shape.
         """
-        return self.product(owned(x, self.analog_weight), gate, steps, bias)
+        return self.product(owned(x, self.carrier), gate, steps, bias)
 
     def extra_repr(self) -> str:
         """Returns the text between the brackets of `print(layer)`."""

@@ -164,8 +164,8 @@ class AnalogRNNBase(TiledModule):
             return bound * (2.0 * torch.rand(shape, generator=generator, device="cpu") - 1.0)
 
         for part in self._parts:
-            tiles = self._layer(part).tiles
-            tiles.set_weights(uniform(tiles.shape))
+            layer = self._layer(part)
+            layer._write_matrix(uniform(layer.tiles.shape))  # noqa: SLF001 - of this package
         with torch.no_grad():
             for bias in self._parameters.values():
                 if bias is not None:

@@ -1,8 +1,8 @@
-"""Refusals that all modules with weights in tiles have in common."""
+"""Refusals of modules whose weights are elsewhere: in tiles, or in the base of an adapter."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import torch
 from torch import nn
@@ -12,26 +12,57 @@ from pulsora.nn.autograd.tile_product import NOT_TRACED
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["TiledModule"]
+__all__ = ["TiledModule", "WeightElsewhere"]
 
 
-class TiledModule(nn.Module):
-    """A module whose weights are in tiles, where torch can neither mask nor script them."""
+class _Parameters(dict[str, Any]):
+    """The parameters of a module; asking for a weight, which is no parameter, says where it is.
+
+    The older functions of torch.nn.utils (weight_norm, spectral_norm) ask for it.
+    """
+
+    where: str = ""
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise RuntimeError(self.where) if name.startswith("weight") else KeyError(name)
+
+    def __delitem__(self, name: str) -> None:
+        if name not in self:
+            self.__missing__(name)
+        super().__delitem__(name)
+
+
+class WeightElsewhere(nn.Module):
+    """A module with an attribute `weight` that is no parameter, so that torch cannot replace it."""
+
+    weight_is: ClassVar[str] = "the weight of {} is no parameter"
+    """The error of functions that want to replace it, about the class of the module."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        parameters = _Parameters()
+        parameters.where = self.weight_is.format(type(self).__name__)
+        vars(self)["_parameters"] = parameters
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
         """Registers a parameter of torch.
 
         Raises:
-            RuntimeError: for the weight that pruning would put in the place of the tiles.
+            RuntimeError: for the weight that pruning would put in the place of `weight`.
         """
         if name.endswith("_orig") and name.startswith(("weight", "analog_weight")):
-            raise RuntimeError(
-                f"the weights of {type(self).__name__} are in tiles, which cannot be pruned or "
-                "reparametrized (torch.nn.utils.prune, weight_norm, spectral_norm); write pruned "
-                "weights by set_weights, or prune the digital layer, remove its masks by "
-                "prune.remove, and convert it"
-            )
+            raise RuntimeError(self.weight_is.format(type(self).__name__))
         super().register_parameter(name, param)
+
+
+class TiledModule(WeightElsewhere):
+    """A module whose weights are in tiles, where torch can neither mask nor script them."""
+
+    weight_is = (
+        "the weights of {} are in tiles, which cannot be pruned or reparametrized "
+        "(torch.nn.utils.prune, weight_norm, spectral_norm); write pruned weights by set_weights, "
+        "or prune the digital layer, remove its masks by prune.remove, and convert it"
+    )
 
     def _own_bias(self, name: str) -> Tensor | None:
         """Returns a digital bias, also where torch computes it from others (pruning)."""

@@ -29,6 +29,7 @@ from pulsora.nn.autograd.factored_gradient import AnalogGradient
 from pulsora.nn.autograd.optimizer_groups import ignored, parted, rate, shares_lr, signature
 from pulsora.nn.autograd.optimizer_states import in_present_order
 from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS
+from pulsora.nn.tiles.layer_names import named_errors, set_names
 from pulsora.nn.tiles.layer_update import LayerUpdate, apply_updates
 from pulsora.nn.tiles.twins import warn_of_twins
 
@@ -140,8 +141,15 @@ class _Pulses(torch.optim.Optimizer):
 
     def _take_up(self, stacklevel: int) -> None:
         """Marks the analog parameters as trained, and warns of what they do not follow."""
-        for _, parameter in self._analog():
+        for group, parameter in self._analog():
             parameter.optimizers.add(self)
+            names = group.get("param_names") or ()  # of model.named_parameters()
+            known = [
+                name.removesuffix("analog_weight").rstrip(".")
+                for name, each in zip(names, group["params"], strict=False)
+                if each is parameter
+            ]
+            set_names((name, parameter.array) for name in known)
         told: set[str] = self.__dict__.setdefault("_told", set())
         warn_of_twins((each.array for _, each in self._analog()), told, stacklevel + 1)
         self._warn_of_ignored(stacklevel + 1)
@@ -177,8 +185,9 @@ class _Pulses(torch.optim.Optimizer):
         Raises:
             ValueError: if activations or gradients of an analog layer on the CPU, or its learning
                 rate, are not finite; nothing has changed then.
-            RuntimeError: if a gradient of an analog layer is not what `backward()` left; nothing
-                has changed then.
+            RuntimeError: if a gradient of an analog layer is not what `backward()` left, or, on
+                CPUs, another process has gradients of other analog layers or makes no step;
+                nothing has changed then.
 
         What a layer refuses is raised before any layer changes. If torch's own step raises an
         error, or a signal interrupts it, the analog layers are already updated; another call makes
@@ -192,6 +201,9 @@ class _Pulses(torch.optim.Optimizer):
         self._warn_of_gradients()
         self._warn_of_ignored(stacklevel=5)  # before the pulses, because filters make it an error
         self._warn_if_apart()
+        updated = [update.array for update in updates if update.samples]
+        for process_group in {each.array.process_group for _, each in self._analog()}:
+            process_group.agree_on_step(updated)
         # Pulses come first, because torch's step must not see the gradients of analog layers. A
         # step that is interrupted, or fails, afterwards can be made again.
         apply_updates(updates)
@@ -213,14 +225,14 @@ class _Pulses(torch.optim.Optimizer):
         for group, parameter in self._analog():
             if parameter.grad is None:
                 continue
-            gradient = _gradient(parameter)
-            pairs = gradient.pairs
-            if pairs and group.get("maximize"):
-                pairs = gradient.scaled(-1.0).pairs
-            samples = parameter.array.prepared(pairs)
-            updates.append(
-                LayerUpdate(parameter.array, _learning_rate(group), samples, gradient.factors)
-            )
+            with named_errors(parameter.array):
+                gradient = _gradient(parameter)
+                pairs = gradient.pairs
+                if pairs and group.get("maximize"):
+                    pairs = gradient.scaled(-1.0).pairs
+                samples = parameter.array.prepared(pairs)
+                lr = _learning_rate(group)
+            updates.append(LayerUpdate(parameter.array, lr, samples, gradient.factors))
         return updates
 
     def _use_up(self) -> None:
@@ -238,7 +250,7 @@ class _Pulses(torch.optim.Optimizer):
             if parameter.grad is None and user not in {None, self} and "used" not in told:
                 told.add("used")
                 warnings.warn(
-                    f"the gradient of {parameter} has been used up by the step of another "
+                    f"the gradient of {parameter.described} has been used up by the step of another "
                     "optimiser, so this step sends it no pulses. Give a shared layer to one "
                     "optimiser alone, or run a backward pass before each step",
                     stacklevel=4,
@@ -246,11 +258,13 @@ class _Pulses(torch.optim.Optimizer):
         steps = self.__dict__["_steps"] = self.__dict__.get("_steps", 0) + 1
         if steps != _STEPS_BEFORE_UNREAD:
             return
-        unread = [each for _, each in self._analog() if not each.array.was_read]
-        if unread and len(unread) < sum(1 for _ in self._analog()):
+        analog = [each for _, each in self._analog()]
+        unread = [each for each in analog if each.requires_grad and not each.array.was_read]
+        if unread and any(each.array.was_read for each in analog):
             warnings.warn(
                 f"after {steps} steps, no forward pass has read the tiles of "
-                f"{', '.join(map(str, unread[:3]))}{', ...' * (len(unread) > 3)}. A module that "
+                f"{', '.join(each.described for each in unread[:3])}"
+                f"{', ...' * (len(unread) > 3)}. A module that "
                 "multiplies by the weight itself does not use the tiles; call the layer, or keep "
                 "it digital by `exclude`",
                 stacklevel=4,
@@ -292,7 +306,7 @@ def _gradient(parameter: AnalogParameter) -> AnalogGradient:
     gradient = parameter.grad
     if not isinstance(gradient, AnalogGradient):
         raise RuntimeError(  # noqa: TRY004 - no argument has this type
-            f"the gradient of {parameter} has been replaced by another tensor, but pulses are made "
+            "the gradient has been replaced by another tensor, but pulses are made "
             "of its factors; scale it as a whole (hooks may return grad * number), or leave it"
         )
     return gradient

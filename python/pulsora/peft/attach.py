@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from pulsora.config import LRTTConfig, SingleConfig, TileConfig
-from pulsora.convert.model import converted_copy, move_hooks, replaced
+from pulsora.convert.hooks import move_hooks
+from pulsora.convert.model import converted_copy, replaced
 from pulsora.convert.report import analog_parts, is_conv1d, mark_as_chosen, own_forward, why_digital
 from pulsora.devices import SixT1C
 from pulsora.nn import AnalogLinear, GatedAdapter

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from pulsora.convert.copies import copied
 from pulsora.convert.layers import digital, digital_recurrent
 from pulsora.convert.report import analog_parts
 from pulsora.nn import AnalogConvNd, AnalogLinear, AnalogModule, AnalogRNNBase, GatedAdapter
@@ -219,7 +219,7 @@ def load_beside(
     }
     _require_alone(model, other, wanted)
     if other:
-        model = copy.deepcopy(model)
+        model = copied(model)
         modules = dict(_plain_modules(model))
         for name in dict.fromkeys(each.rpartition(".")[0] for each in other):
             start = f"{name}." if name else ""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pulsora.nn import AnalogLinear, ConstantGate, GatedAdapter, MixtureGate, TaskGate
-from pulsora.peft.tiles import tile_factors
+from pulsora.nn.tiles.tile_factors import tile_factors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pulsora.convert.outputs import perfect_reads
 from pulsora.nn import GatedAdapter
+from pulsora.nn.tiles.tile_factors import tile_factors
 from pulsora.peft.beside import collect, without_twin
 from pulsora.peft.changes import (
     NO_ADAPTERS,
@@ -22,12 +24,10 @@ from pulsora.peft.files import LayerFactors, write_adapter
 from pulsora.peft.outputs import (
     gated_by,
     hooks_change,
-    perfect_reads,
     random_rows,
     require_change,
 )
 from pulsora.peft.report import AdapterReport, AdapterRow
-from pulsora.peft.tiles import tile_factors
 
 if TYPE_CHECKING:
     import os

@@ -12,13 +12,13 @@ from torch import nn
 from pulsora.nn import AnalogLinear, AnalogModule, GatedAdapter
 from pulsora.nn.adapter_init import FILL, balanced, distance
 from pulsora.nn.gated_adapter import clipped_cells, features_of
+from pulsora.nn.tiles.tile_factors import alpha_of, set_tile_factors, tile_factors
 from pulsora.nn.tiles.weight_scaling import WeightScaling, reach
 from pulsora.peft.attach import Plan, adaptable, attach
 from pulsora.peft.beside import load_beside, train_again
 from pulsora.peft.files import LayerFactors, read_adapter
 from pulsora.peft.outputs import require_change
 from pulsora.peft.report import AdapterReport, AdapterRow
-from pulsora.peft.tiles import alpha_of, set_tile_factors, tile_factors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

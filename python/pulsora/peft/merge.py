@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from pulsora.convert.copies import copied
+from pulsora.convert.hooks import in_place_of, separate_hooks
 from pulsora.convert.layers import digital
-from pulsora.convert.model import convert_to_digital, in_place_of, replaced, separate_hooks
+from pulsora.convert.model import convert_to_digital, replaced
+from pulsora.convert.outputs import perfect_reads
 from pulsora.nn import AnalogLinear, GatedAdapter
 from pulsora.peft.attach import tied_layers
 from pulsora.peft.changes import adapted, gate_codes, matrix, own_factors, tile_weights
-from pulsora.peft.outputs import gated_by, perfect_reads, random_rows, require_equal_outputs
+from pulsora.peft.outputs import gated_by, random_rows, require_equal_outputs
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,10 +45,10 @@ def merge_adapters(model: nn.Module, *, adapter: int | None = None) -> nn.Module
         ValueError: for gates that depend on the input, and for layers whose outputs would change:
             bases that compute something else than x W^T + bias, or have hooks that change outputs.
     """
-    copied = copy.deepcopy(model)
-    tied = tied_layers(copied)
+    whole = copied(model)
+    tied = tied_layers(whole)
     made: dict[nn.Module, nn.Module] = {}
-    for name, layer in adapted(copied):
+    for name, layer in adapted(whole):
         if not isinstance(layer, GatedAdapter):
             continue  # convert_to_digital takes the adapters in its tiles along
         if layer.base in tied:
@@ -56,7 +59,7 @@ def merge_adapters(model: nn.Module, *, adapter: int | None = None) -> nn.Module
                 stacklevel=2,
             )
         made[layer] = _merged(name, layer, adapter)
-    return convert_to_digital(replaced(copied, made))
+    return convert_to_digital(replaced(whole, made))
 
 
 @torch.no_grad()

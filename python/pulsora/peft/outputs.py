@@ -2,101 +2,31 @@
 
 from __future__ import annotations
 
-import functools
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
-from pulsora.convert.report import analog_parts
-from pulsora.nn import AnalogModule, ConstantGate, GatedAdapter
+from pulsora.convert.outputs import distance, like, numbers, perfect_reads, share
+from pulsora.nn import ConstantGate, GatedAdapter
 from pulsora.nn.gated_adapter import features_of
 from pulsora.peft.changes import NO_ADAPTERS, change_of_tiles, tile_weights
 from pulsora.peft.files import LayerFactors
-from pulsora.peft.tiles import tile_factors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from torch import Tensor
+    from torch import Tensor, nn
 
 __all__ = [
     "gated_by",
     "hooks_change",
-    "perfect_reads",
     "random_rows",
     "require_change",
     "require_equal_outputs",
 ]
 
 _ROWS = 8
-
-
-@contextmanager
-def perfect_reads(layer: nn.Module) -> Iterator[None]:
-    """Makes the analog layers inside of a layer compute what perfect reads of their tiles give.
-
-    Nothing of the tiles changes, counters included. Dropout is off. A class with a product of its
-    own keeps it.
-    """
-    modes = [(part, part.training) for part in layer.modules()]
-    analog = [part for part in analog_parts(layer) if type(part).product is AnalogModule.product]
-    with ExitStack() as stack:
-        stack.enter_context(torch.no_grad())
-        stack.enter_context(_exact_products())
-        try:
-            for each in analog:
-                vars(each)["product"] = functools.partial(_product, each)
-            layer.eval()
-            yield
-        finally:
-            for each in analog:
-                del vars(each)["product"]
-            for part, mode in modes:
-                part.training = mode
-
-
-@contextmanager
-def _exact_products() -> Iterator[None]:
-    """Switches off what shortens the numbers of products: autocast and the types of TF32."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        with torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False):
-            yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-def _product(
-    layer: AnalogModule,
-    x: Tensor,
-    gate: Tensor | None = None,
-    steps: int = 1,  # noqa: ARG001 - as AnalogModule.product
-    bias: Tensor | None = None,
-) -> Tensor:
-    """Returns W x + bias as `AnalogModule.product`, from the numbers in the tiles."""
-    tiles = layer.tiles
-    flat = x.reshape(-1, x.shape[-1]).double()
-    if layer.analog_bias:
-        blocks = flat.reshape(-1, tiles.groups, tiles.shape[1] - 1)
-        flat = nn.functional.pad(blocks, (0, 1), value=1.0).flatten(1)
-    y = flat.new_zeros(len(flat), tiles.shape[0])
-    codes = None if gate is None else torch.as_tensor(gate).to(flat)
-    for number, (row, col, tile) in enumerate(tiles.parts()):
-        lines = flat[:, tiles.lines(number // len(tiles.cols), col)]
-        y[:, row] += lines @ torch.tensor(tile.weights).to(flat).T
-        if codes is not None:
-            a, b, alpha = tile_factors(tile)
-            h = (lines @ b.to(flat).T).reshape(*x.shape[:-1], -1)
-            change = ((codes - 1.0) * h).flatten(0, -2) @ a.to(flat).T
-            y[:, row] += alpha * change
-    for scale in (tiles.scales, layer.out_scaling):
-        y = y if scale is None else y * scale
-    added = layer.bias if bias is None else bias
-    y = y if added is None else y + added
-    return y.to(x.dtype).reshape(*x.shape[:-1], -1)
 
 
 @contextmanager
@@ -117,11 +47,7 @@ def random_rows(layer: nn.Module) -> Tensor:
     inner: Any = layer.base if isinstance(layer, GatedAdapter) else layer
     inputs, _ = features_of(inner)
     x = torch.randn(_ROWS, inputs, generator=torch.Generator().manual_seed(5), device="cpu")
-    if isinstance(inner, AnalogModule):
-        return x.to(inner.tiles.device, inner.digital_dtype)
-    held = [*inner.parameters(), *inner.buffers()]
-    kinds = [each.dtype for each in held if each.is_floating_point()]
-    return x.to(held[0].device if held else x.device, kinds[0] if kinds else x.dtype)
+    return like(inner, x)
 
 
 def hooks_change(layer: nn.Module, x: Tensor) -> bool:
@@ -154,11 +80,9 @@ def require_equal_outputs(
         remedy: End of the message.
         slack: Size of a difference that is known already.
     """
-    before, after = layer(x).double(), becomes(x).double()
-    error, size = float((after - before).norm()), float(before.norm())
-    eps = torch.finfo(x.dtype).eps
-    share = 4.0 * eps if eps > 1e-6 else 64.0 * torch.finfo(torch.float32).eps
-    if not error <= slack + share * (size + parts * len(x) ** 0.5):
+    before, after = numbers(layer(x)), numbers(becomes(x))
+    error, size = distance(before, after), float(before.norm())
+    if not error <= slack + share(x.dtype) * (size + parts * len(x) ** 0.5):
         off = f"{error / size:.2g} of their size" if size > 0.0 else f"{error:.2g}"
         raise ValueError(
             f"layer '{name}': on random inputs, its outputs would change by {off}; {remedy}"

@@ -131,7 +131,7 @@ class Adapter:
         """
         self._core.update_gated(x, d, gate, lr)
         if end_of_batch:
-            self._core.post_update(lr)
+            self._core.end_batch(lr)
 
     def transfer(self) -> None:
         """Transfers the adapter into W now and reinitialises it; the schedule does not change."""

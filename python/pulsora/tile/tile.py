@@ -11,11 +11,13 @@ from pulsora.tile.adapter import adapter_of
 from pulsora.tile.arrays import Arrays, read_only
 from pulsora.tile.clipping import as_written, confined, warn_of_clipping
 from pulsora.tile.explanation import Explanation
+from pulsora.tile.programming import programming_of
 from pulsora.tile.stateful import StatefulTile, _restored  # noqa: F401 - old pickles name it
 
 if TYPE_CHECKING:
     from pulsora.tile.adapter import Adapter
     from pulsora.tile.arrays import Array, Matrix
+    from pulsora.tile.programming import Programming
 
 __all__ = ["Explanation", "Tile"]
 
@@ -73,6 +75,7 @@ class Tile(StatefulTile):
         self._core = core
         self._arrays = Arrays(core)
         self._adapter = adapter_of(core, self._arrays)
+        self._programming = programming_of(core)
 
     @property
     def d_size(self) -> int:
@@ -180,7 +183,7 @@ class Tile(StatefulTile):
 
         A long CPU update can be interrupted (Ctrl-C). The tile is then as after an update by the
         samples so far with end_of_batch=False; `counters["update_samples"]` counts them. The
-        mini-batch is still open: pass the other samples, or call post_update(). (Devices with
+        mini-batch is still open: pass the other samples, or call end_batch(). (Devices with
         noise_merge="batch" and adapters with projection="reuse" take all samples at once.)
 
         Args:
@@ -188,7 +191,7 @@ class Tile(StatefulTile):
             d: Gradients at the outputs [m, d_size] or [d_size].
             lr: Learning rate.
             end_of_batch: Whether the mini-batch ends here. Several calls, of which only the last
-                (or post_update()) ends the mini-batch, have the same bits as one call.
+                (or end_batch()) ends the mini-batch, have the same bits as one call.
 
         Raises:
             InputError: For wrong shapes, non-finite values, changes beyond single precision (on the
@@ -197,15 +200,31 @@ class Tile(StatefulTile):
         """
         self._core.update(x, d, lr)
         if end_of_batch:
-            self._core.post_update(lr)
+            self._core.end_batch(lr)
+
+    def end_batch(self, lr: float) -> None:
+        """Ends a mini-batch whose updates had end_of_batch=False.
+
+        Cells decay and diffuse then, and schedules count the mini-batch.
+
+        Args:
+            lr: Learning rate of its updates.
+
+        Raises:
+            ConfigError: For a bad lr; nothing has changed then.
+        """
+        self._core.end_batch(lr)
 
     def post_update(self, lr: float) -> None:
-        """Ends a mini-batch: decay, diffusion, and schedules that count mini-batches."""
-        self._core.post_update(lr)
+        """end_batch(), by its earlier name."""
+        self.end_batch(lr)
 
     @property
     def weights(self) -> Matrix:
         """The weights [d_size, x_size] that a perfect read would see, adapter included; a copy.
+
+        Of a programmed tile these are the weights of its array now; `programming.written` are those
+        that were written.
 
         The array is read-only. Setting `tile.weights` writes digitally: weights are confined to the
         bounds of their cells, and an adapter is reset. A warning comes before the write if it will
@@ -254,6 +273,11 @@ class Tile(StatefulTile):
     def adapter(self) -> Adapter | None:
         """The pulsed low-rank adapter (of LRTTConfig with rank >= 1), or None."""
         return self._adapter
+
+    @property
+    def programming(self) -> Programming | None:
+        """The array that is programmed once, and drifts (of InferenceConfig), or None."""
+        return self._programming
 
     def describe_cells(self, array: str = "visible") -> dict[str, Matrix]:
         """Returns bounds and step sizes of the cells of an array.

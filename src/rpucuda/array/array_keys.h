@@ -20,6 +20,7 @@ enum class Role : uint32_t {
   Transfer = 4,    ///< one-hot reads that feed a transfer
   Start = 5,       ///< values that a re-initialisation gives the array
   Reference = 6,   ///< noise of the pulses that find the references of its cells
+  Readout = 7,     ///< one-hot reads for drift compensation
 };
 
 /// Number of the stream of a role of the array in a slot. Different arguments give different
@@ -29,8 +30,8 @@ constexpr uint32_t streamOf(uint32_t slot, Role role) {
   // numbers before there were slots; these numbers stay.
   constexpr uint32_t kNone = ~uint32_t{0};
   constexpr uint32_t kFirst[][3] = {
-      {0, 1, 2},       {8, 9, 10},         {16, 17, 18},         {kNone, 19, 20},
-      {kNone, 21, 22}, {kNone, kNone, 32}, {kNone, kNone, kNone}};
+      {0, 1, 2},       {8, 9, 10},         {16, 17, 18},          {kNone, 19, 20},
+      {kNone, 21, 22}, {kNone, kNone, 32}, {kNone, kNone, kNone}, {kNone, kNone, kNone}};
   const auto r = static_cast<uint32_t>(role);
   if (slot < 3 && kFirst[r][slot] != kNone) return kFirst[r][slot];
   constexpr uint32_t kFirstFree = 64;

@@ -40,16 +40,23 @@ PULSORA_HD float relaxedWeight(float w, const Response &r, const Params &p, cons
   return clipWeight(w, r);
 }
 
-/// A reset: w = reset value + reset_std xi within the bounds, for the cells that `event` selects.
+/// A reset with that probability: w = reset value + reset_std xi within the bounds.
+template <class Response, class Params>
+PULSORA_HD float resetCell(float w, const Response &r, const Params &p, const uint16_t *resets,
+                           float probability, RandomKey key, int64_t cell, uint64_t event) {
+  const Philox4 block = draw(key, Purpose::Reset, static_cast<uint64_t>(cell), event);
+  if (uniform(block.v[2]) >= probability) return w;
+  const float xi = normalPair(block.v[0], block.v[1]).z0;
+  return clipWeight(pulsora::fma(p.reset_std, xi, resetValue(r, p, resets, cell)), r);
+}
+
+/// A reset of the columns that `event` selects.
 template <class Response, class Params>
 PULSORA_HD float resetWeight(float w, const Response &r, const Params &p, const ResetEvent &event,
                              RandomKey key, int64_t cell, int64_t cols) {
   const int64_t offset = (cell % cols - event.firstCol + cols) % cols;
   if (offset >= event.cols) return w;
-  const Philox4 block = draw(key, Purpose::Reset, static_cast<uint64_t>(cell), event.event);
-  if (uniform(block.v[2]) >= event.probability) return w;
-  const float xi = normalPair(block.v[0], block.v[1]).z0;
-  return clipWeight(pulsora::fma(p.reset_std, xi, resetValue(r, p, event.resets, cell)), r);
+  return resetCell(w, r, p, event.resets, event.probability, key, cell, event.event);
 }
 
 /// A digital write: the cell's element of `from`, or its weight w if `from` is empty, confined to

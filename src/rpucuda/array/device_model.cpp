@@ -92,7 +92,9 @@ const DeviceModel &deviceModel(std::string_view name, std::string_view path) {
     names.push_back(model.name);
   }
   throw ConfigError(message(joinPath(std::string(path), "model"), " is '", name,
-                            "', which is not a device model", suggest(std::string(name), names)));
+                            "', which is not a device model (a model from source is known after "
+                            "pulsora.devices.from_source())",
+                            suggest(std::string(name), names)));
 }
 
 DeviceParams::DeviceParams() : DeviceParams(firstModel(), Value(Value::Map{})) {}

@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "array/batched_updates.h"
+#include "array/cell_kernels.h"
 #include "array/events.h"
 #include "array/visible_weights.h"
 #include "core/backend.h"
-#include "core/cuda_api.h"
 #include "core/isa_dispatch.h"
 #include "linalg/math_util.h"
 #include "numerics/cuda_numerics.h"
@@ -14,40 +14,12 @@
 namespace pulsora {
 namespace {
 
-const PulsedKernels &kernelsOf(const DeviceModel &model, const Context &context) {
-  if (context.onCpu()) return model.cpu(context.cpu.isa);
-  const PulsedKernels *kernels = model.cuda();
-  PULSORA_CHECK(
-      DeviceError, kernels, "the device model '", model.name,
-      "' has no kernels for a GPU; use the CPU, or build Pulsora with CUDA and with the model in "
-      "PULSORA_EXTRA_DEVICES");
-  return *kernels;
-}
-
 // Tensors of a state that describe cells.
 constexpr const char *kCells = "cells";
 constexpr const char *kReference = "reference";
 constexpr const char *kDecayRates = "decay_rates";
 constexpr const char *kDiffusions = "diffusions";
 constexpr const char *kResets = "resets";
-
-// Work per cell, as `steps` of overCells(), of everything but a pulsed update.
-constexpr int64_t kCellSteps = 8;
-
-// Calls kernel(begin, end, stream) over all cells: on threads of the CPU, or once on the GPU's
-// stream. `steps` is the work per cell, roughly in steps of a device.
-template <class Kernel>
-void overCells(const Context &context, int64_t size, int64_t steps, const Kernel &kernel) {
-  if (context.onCpu()) {
-    const int64_t grain =
-        std::max<int64_t>(1024, 2 * kStepsPerThread / std::max<int64_t>(1, steps));
-    parallelRange(context, size, grain,
-                  [&](int64_t begin, int64_t end) { kernel(begin, end, nullptr); });
-  } else {
-    const CudaScope scope(context.device);
-    kernel(0, size, context.stream);
-  }
-}
 
 // A plane of spreads, or none if the cells agree.
 Buffer<uint16_t> spreadPlane(const Context &context, bool used, const SpreadSampler &sampler,
@@ -128,10 +100,14 @@ void PulsedDevice::look(const Context &context, float noise, uint64_t event) {
                 [&](int64_t begin, int64_t end) { kernel(cells, begin, end); });
 }
 
+float PulsedDevice::writeNoise() const {
+  const PulsedParams &p = params_.common();
+  return p.write_noise_std * p.dw_min;
+}
+
 void PulsedDevice::afterWrite(const Context &context, uint64_t event) {
   ++changes_;
-  const PulsedParams &p = params_.common();
-  look(context, p.write_noise_std * p.dw_min, event);
+  look(context, writeNoise(), event);
 }
 
 void PulsedDevice::addReferences(const Context &context, int64_t pairs, RandomKey key) {
@@ -186,6 +162,11 @@ bool PulsedDevice::joinsUpdates(const Context &context) const {
 
 void PulsedDevice::applyPulses(const Context &context, const PulseWords &words) {
   if (words.endSample == words.firstSample) return;
+  pulse(context, words);
+  afterWrite(context, words.endSample);
+}
+
+void PulsedDevice::pulse(const Context &context, const PulseWords &words) {
   const CellArray a = array();
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   if (words.samples > 0 && joinsUpdates(context)) {
@@ -196,7 +177,6 @@ void PulsedDevice::applyPulses(const Context &context, const PulseWords &words) 
       kernels.update(a, words, pulseCount_.data(), begin, end, stream);
     });
   }
-  afterWrite(context, words.endSample);
 }
 
 void PulsedDevice::applyPulsesToEach(const Context &context, const ArrayPulses *list, int count) {

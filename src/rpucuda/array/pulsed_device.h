@@ -4,6 +4,7 @@
 
 #include "array/cell_functors.h"
 #include "array/device_model.h"
+#include "array/line_visits.h"
 #include "core/buffer.h"
 #include "core/context.h"
 #include "core/view.h"
@@ -66,6 +67,21 @@ class PulsedDevice {
 
   /// Applies pulses to every cell. `words` come from a BitLineMaker for d [m, rows], x [m, cols].
   void applyPulses(const Context &context, const PulseWords &words);
+  /// applyPulses(), and the weights that reads see on the way: visit v of `taps` reads its line
+  /// after the sample that `taps` gives, into seen[v], [visits.count, others]; a reset of the line
+  /// may follow. `taps.values` and `taps.finals` are scratch memory of this call. Not for an array
+  /// that merges noise.
+  void applyPulses(const Context &context, const PulseWords &words, LineTaps taps, float *seen);
+  /// Reserves storage for taps of up to `visits` visits, by columns or rows.
+  void reserveTaps(const Context &context, int64_t visits, bool columns);
+  /// Pulses, or changes digitally, the cells of visited lines.
+  void applyToLines(const Context &context, const LinePulses &pulses);
+  /// Reads the weights of visited lines, seen[v, k], [visits.count, others].
+  void readLines(const Context &context, const LineVisits &visits, bool columns, float *seen) const;
+  /// Resets the cells of visited lines, each with the given probability; visit v is event number
+  /// event + v.
+  void resetLines(const Context &context, const LineVisits &visits, bool columns, float probability,
+                  uint64_t event);
   /// Applies pulses to each of `count` different arrays, with the result of applyPulses() for one
   /// after another. A GPU updates neighbours in the list that share a model in one launch.
   static void applyPulsesToEach(const Context &context, const ArrayPulses *list, int count);
@@ -123,6 +139,10 @@ class PulsedDevice {
   Buffer<float> describeStored(const Context &context) const;
   void balance(const Context &context, int64_t pairs, RandomKey key, float *points) const;
   void look(const Context &context, float noise, uint64_t event);
+  float writeNoise() const;
+  void pulse(const Context &context, const PulseWords &words);
+  LineCells cellsOfLines(bool columns) const { return {columns, rows_, cols_}; }
+  void tap(const Context &context, const LineTaps &taps);
   void write(const Context &context, MatrixView<const float> from);
   void reset(const Context &context, const ResetEvent &event);
   void afterWrite(const Context &context, uint64_t event);
@@ -142,6 +162,7 @@ class PulsedDevice {
   uint64_t changes_ = 0;
   bool boundsDue_ = false;     // see Bounds::Later
   uint64_t boundsEvent_ = 0;   // keys the write noise of that time
+  Buffer<float> taps_;         // scratch of reads between samples, and of resets of lines
   Buffer<uint32_t> deferred_;  // scratch of noise_merge = "batch" on a GPU: cells near a bound
 };
 

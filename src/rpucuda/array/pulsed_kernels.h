@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "array/line_visits.h"
 #include "core/view.h"
 #include "devices/pulsed_model.h"
 #include "numerics/random.h"
@@ -87,6 +88,13 @@ struct PulsedKernels {
   /// weight is then -0 (see clipWeight).
   void (*write)(const CellArray &array, MatrixView<const float> from, int64_t begin, int64_t end,
                 void *stream);
+  /// Carries out LinePulses for the elements [begin, end) of [visits, others], and adds the number
+  /// of pulses to `*sent`.
+  void (*pulseLines)(const CellArray &array, const LinePulses &pulses, uint64_t *sent,
+                     int64_t begin, int64_t end, void *stream);
+  /// Carries out LineTaps for the elements [begin, end) of [visits, others].
+  void (*tapLines)(const CellArray &array, const LineTaps &taps, int64_t begin, int64_t end,
+                   void *stream);
 };
 
 }  // namespace pulsora

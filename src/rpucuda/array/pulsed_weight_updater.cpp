@@ -32,6 +32,14 @@ void PulsedWeightUpdater::update(const Context &context, PulsedDevice &device,
   device.applyPulses(context, bitLineMaker_.words());
 }
 
+void PulsedWeightUpdater::update(const Context &context, PulsedDevice &device,
+                                 MatrixView<const float> x, MatrixView<const float> d, float lr,
+                                 uint64_t firstSample, const LineTaps &taps, float *seen) {
+  bitLineMaker_.makeWords(context, x, d, lr, device.granularity(), parameters_, key_,
+                          SampleRange{firstSample, x.rows, nullptr});
+  device.applyPulses(context, bitLineMaker_.words(), taps, seen);
+}
+
 void PulsedWeightUpdater::reserve(const Context &context, PulsedDevice &device, int64_t samples,
                                   float lr) {
   if (isDigital(parameters_.pulse_type)) {

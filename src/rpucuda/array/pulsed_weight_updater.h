@@ -25,6 +25,10 @@ class PulsedWeightUpdater {
               MatrixView<const float> d, float lr, const SampleRange &samples,
               Bounds bounds = Bounds::Now);
 
+  /// update() by pulses, with reads of lines on the way (PulsedDevice::applyPulses()).
+  void update(const Context &context, PulsedDevice &device, MatrixView<const float> x,
+              MatrixView<const float> d, float lr, uint64_t firstSample, const LineTaps &taps,
+              float *seen);
   /// Reserves storage for update() of up to `samples` samples, whatever the values of x and d:
   /// update() then cannot run out of memory.
   void reserve(const Context &context, PulsedDevice &device, int64_t samples, float lr);

@@ -6,6 +6,7 @@
 
 #include "compounds/crossbar.h"
 #include "compounds/gated_adapter.h"
+#include "compounds/programmable.h"
 #include "core/context.h"
 #include "core/view.h"
 #include "storage/state.h"
@@ -21,6 +22,9 @@ struct Counters {
   uint64_t miniBatches = 0;
   /// Digital writes and resets of arrays by callers.
   uint64_t events = 0;
+  /// In a forward read: number of the first sample of the mini-batch to which the read's rows
+  /// belong.
+  uint64_t batch = 0;
 };
 
 /// A pulsed array by its name within a device.
@@ -107,6 +111,8 @@ class AnalogDevice {
 
   /// The device's low-rank adapter; null if it has none.
   virtual GatedAdapter *adapter() { return nullptr; }
+  /// The device as an array that is programmed once and drifts; null if it is none.
+  virtual Programmable *programmable() { return nullptr; }
 
  protected:
   /// arrays() of a device that does not change.

@@ -51,6 +51,9 @@ struct CompoundFacts {
   bool waitsForHost = false;
   /// Whether one device, read in blocks, serves a whole layer, instead of one device per tile.
   bool spansLayer = false;
+  /// Whether a layer holds its weight as a number that any optimiser trains, which is written to
+  /// the tiles for reads.
+  bool digitalWeight = false;
 };
 
 /// Settings of a compound that the contract tests try beside its defaults.

@@ -57,6 +57,8 @@ WeightedSum WeightedArrays::into(MatrixView<float> out) const {
     sum.weights[sum.count] = arrays_[k]->weights().data;
     sum.gammas[sum.count++] = gammas_[k];
   }
+  sum.xSigns = xSigns_;
+  sum.dSigns = dSigns_;
   sum.out = out;
   return sum;
 }
@@ -76,7 +78,7 @@ MatrixView<const float> WeightedArrays::weights(const Context &context) {
   const uint64_t now = changes();
   if (isMade_ && made_ == now) return kept;
   const WeightedSum sum = into(kept);
-  if (context.onCpu()) {
+  if (context.onCpu() && !xSigns_) {
     sumInPieces(context, sum);
   } else {
     forEach(context, kept.size(), sum);

@@ -14,19 +14,29 @@ namespace pulsora {
 constexpr int kMostWeighted = 9;
 
 /// out(i, j) = sum over k, in order, of gammas[k] weights[k](i, j) for gapless weights; never -0.
+/// With signs of lines, the first array counts with dSigns[i] xSigns[j].
 struct WeightedSum {
   int count = 0;
   const float *weights[kMostWeighted] = {};
   float gammas[kMostWeighted] = {};
+  const float *xSigns = nullptr;
+  const float *dSigns = nullptr;
   MatrixView<float> out;
 
   PULSORA_HD static float added(float sum, float gamma, float weight) {
     return sum + gamma * weight;
   }
   PULSORA_HD void operator()(int64_t i) const {
+    const int64_t row = i / out.cols;
+    const int64_t col = i - row * out.cols;
     float sum = 0.0f;
-    for (int k = 0; k < count; ++k) sum = added(sum, gammas[k], weights[k][i]);
-    out(i / out.cols, i % out.cols) = sum;
+    for (int k = 0; k < count; ++k) sum = added(sum, factor(k, row, col), weights[k][i]);
+    out(row, col) = sum;
+  }
+
+ private:
+  PULSORA_HD float factor(int k, int64_t row, int64_t col) const {
+    return k == 0 && xSigns ? gammas[0] * (dSigns[row] * xSigns[col]) : gammas[k];
   }
 };
 
@@ -39,6 +49,14 @@ class WeightedArrays {
   /// left out. At least one factor is not 0, and at most kMostWeighted are.
   WeightedArrays(std::vector<const PulsedDevice *> arrays, const std::vector<float> &gammas);
 
+  /// Gives the first array signs of its lines, xSigns [cols] and dSigns [rows] in the context's
+  /// memory; signsChanged() is to be called whenever they change.
+  void setSigns(const float *xSigns, const float *dSigns) {
+    xSigns_ = xSigns;
+    dSigns_ = dSigns;
+    signsChanged();
+  }
+  void signsChanged() { isMade_ = false; }
   /// Reserves the storage of weights(), which then cannot run out of memory.
   void reserve(const Context &context);
   /// W [rows, cols] as a perfect read sees it now; valid until an array changes.
@@ -49,12 +67,14 @@ class WeightedArrays {
   size_t memoryBytes() const { return sum_.bytes(); }
 
  private:
-  bool isOneArray() const { return arrays_.size() == 1 && gammas_.front() == 1.0f; }
+  bool isOneArray() const { return arrays_.size() == 1 && gammas_.front() == 1.0f && !xSigns_; }
   WeightedSum into(MatrixView<float> out) const;
   uint64_t changes() const;
 
   std::vector<const PulsedDevice *> arrays_;
   std::vector<float> gammas_;
+  const float *xSigns_ = nullptr;
+  const float *dSigns_ = nullptr;
   Buffer<float> sum_;
   bool isMade_ = false;  // whether sum_ is the sum at made_
   uint64_t made_ = 0;    // changes() when sum_ was made

@@ -71,6 +71,12 @@ class CompilerNotFound : public CompileError {
   using CompileError::CompileError;
 };
 
+/// A compilation at run time was ended by SIGINT. Python: KeyboardInterrupt.
+class CompileInterrupted : public CompileError {
+ public:
+  using CompileError::CompileError;
+};
+
 /// Memory could not be allocated; the object that asked for it is unchanged. Python:
 /// OutOfMemoryError(MemoryError).
 class OutOfMemoryError : public ErrorOf<std::runtime_error> {

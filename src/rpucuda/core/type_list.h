@@ -6,4 +6,10 @@ namespace pulsora {
 template <class... Types>
 struct TypeList {};
 
+/// A type as a value, for generic lambdas.
+template <class T>
+struct OneType {
+  using Type = T;
+};
+
 }  // namespace pulsora

@@ -2,6 +2,7 @@
 
 #include "core/backend.h"
 #include "core/isa_dispatch.h"
+#include "linalg/matrix_functors.h"
 
 namespace pulsora {
 namespace {
@@ -11,6 +12,14 @@ int64_t imagesPerThread(const PatchGrid &grid) {
 }
 
 }  // namespace
+
+void takePatches(const Context &context, const PatchedImages &images, float *to) {
+  if (context.onCpu() && !images.hasOnes) {
+    im2col(context, images.grid, images.count, images.pixels, to);
+    return;
+  }
+  forEach(context, images.rows() * images.columns(), PatchTaker{images, to});
+}
 
 void im2col(const Context &context, const PatchGrid &grid, int64_t images, const float *from,
             float *to) {

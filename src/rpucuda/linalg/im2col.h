@@ -4,10 +4,11 @@
 
 #include "core/context.h"
 #include "core/isa.h"
+#include "core/platform.h"
 
 namespace pulsora {
 
-// Convolutions as matrix products, on the CPU: the patches of images as the rows of a matrix.
+// Convolutions as matrix products: the patches of images as the rows of a matrix.
 
 /// Images [channels, height, width], padded already, and the patches that a convolution takes from
 /// them. Sizes of two elements are along the height and along the width.
@@ -15,18 +16,39 @@ struct PatchGrid {
   int64_t channels, height, width;
   int64_t kernel[2], stride[2], dilation[2];
 
-  int64_t down() const { return (height - dilation[0] * (kernel[0] - 1) - 1) / stride[0] + 1; }
-  int64_t across() const { return (width - dilation[1] * (kernel[1] - 1) - 1) / stride[1] + 1; }
+  PULSORA_HD int64_t down() const {
+    return (height - dilation[0] * (kernel[0] - 1) - 1) / stride[0] + 1;
+  }
+  PULSORA_HD int64_t across() const {
+    return (width - dilation[1] * (kernel[1] - 1) - 1) / stride[1] + 1;
+  }
   /// Patches of an image, and elements of a patch.
-  int64_t patches() const { return down() * across(); }
-  int64_t columns() const { return channels * kernel[0] * kernel[1]; }
+  PULSORA_HD int64_t patches() const { return down() * across(); }
+  PULSORA_HD int64_t columns() const { return channels * kernel[0] * kernel[1]; }
 };
 
-/// to[(image, patch), (channel, element)] = the patches of `images` images, gapless on both sides.
+/// Images whose patches are the rows of a matrix.
+struct PatchedImages {
+  const float *pixels = nullptr;  // gapless
+  int64_t count = 0;
+  PatchGrid grid{};
+  /// Groups of channels, and whether a 1, the input of a bias, follows the elements of each group.
+  int64_t groups = 1;
+  bool hasOnes = false;
+
+  int64_t rows() const { return count * grid.patches(); }
+  int64_t columns() const { return grid.columns() + (hasOnes ? groups : 0); }
+};
+
+/// to [rows, columns] = the patches, gapless, on either backend.
+void takePatches(const Context &context, const PatchedImages &images, float *to);
+
+/// to[(image, patch), (channel, element)] = the patches of `images` images, gapless on both sides;
+/// on the CPU.
 void im2col(const Context &context, const PatchGrid &grid, int64_t images, const float *from,
             float *to);
 
-/// The transposed operation: each pixel becomes the sum of the elements that were taken from it, in
+/// The transposed operation, on the CPU: each pixel becomes the sum of the elements that were taken from it, in
 /// the order of the elements, like torch's `fold`.
 void col2im(const Context &context, const PatchGrid &grid, int64_t images, const float *from,
             float *to);

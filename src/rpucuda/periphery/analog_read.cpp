@@ -35,20 +35,24 @@ std::vector<LineRange> cutLines(int64_t size, int64_t limit) {
 AnalogRead::AnalogRead(const Context &context, const IOParameters &parameters, Pass pass,
                        int64_t inSize, int64_t outSize, const ReadKeys &keys,
                        const ReadLimits &limits)
-    : inSize_(inSize),
+    : pass_(pass),
+      inSize_(inSize),
       outSize_(outSize),
       inputs_(cutLines(inSize, limits.inputs)),
       outputs_(cutLines(outSize, limits.outputs)) {
   blocks_.reserve(inputs_.size() * outputs_.size());
   for (size_t i = 0; i < outputs_.size(); ++i) {
     for (size_t j = 0; j < inputs_.size(); ++j) {
-      // Cells have the same properties in both directions, and so their blocks have the same keys.
-      const size_t number =
-          pass == Pass::Forward ? i * inputs_.size() + j : j * outputs_.size() + i;
       blocks_.emplace_back(context, parameters, pass, inputs_[j].count, outputs_[i].count,
-                           keys.part(static_cast<uint32_t>(number)));
+                           keys.part(numberOf(blocks_.size())));
     }
   }
+}
+
+uint32_t AnalogRead::numberOf(size_t block) const {
+  const size_t i = block / inputs_.size();
+  const size_t j = block % inputs_.size();
+  return static_cast<uint32_t>(pass_ == Pass::Forward ? block : j * outputs_.size() + i);
 }
 
 MatrixView<const float> AnalogRead::weightsOf(size_t block, MatrixView<const float> weights) const {
@@ -58,6 +62,16 @@ MatrixView<const float> AnalogRead::weightsOf(size_t block, MatrixView<const flo
   MatrixView<const float> part{nullptr, out.count, in.count, weights.rowStride, weights.colStride};
   if (weights.data) part.data = &weights(out.first, in.first);
   return part;
+}
+
+OneHotRead AnalogRead::oneHot(MatrixView<const float> weights, uint64_t firstSample) {
+  PULSORA_CHECK(ConfigError, !isCut(), "a read in blocks has no one-hot read of the whole; make a ",
+                "tile for each block");
+  return blocks_.front().oneHot(weights, firstSample);
+}
+
+void AnalogRead::setNoiseKey(RandomKey key) {
+  for (size_t i = 0; i < blocks_.size(); ++i) blocks_[i].setNoiseKey(partKey(key, numberOf(i)));
 }
 
 void AnalogRead::reserve(const Context &context, MatrixView<const float> weights, int64_t rows,

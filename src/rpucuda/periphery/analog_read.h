@@ -76,6 +76,11 @@ class AnalogRead {
   /// Scratch memory of such kernels.
   Buffer<uint32_t> &marks() { return blocks_.front().marks(); }
 
+  /// BlockRead::oneHot() of a read in a single block; ConfigError for one in several.
+  OneHotRead oneHot(MatrixView<const float> weights, uint64_t firstSample);
+  /// Draws the noise of reads with another key from now on.
+  void setNoiseKey(RandomKey key);
+
   const IOParameters &parameters() const { return blocks_.front().parameters(); }
   /// The ranges of inputs of the blocks, in order.
   const std::vector<LineRange> &inputs() const { return inputs_; }
@@ -94,6 +99,11 @@ class AnalogRead {
   MatrixView<const float> weightsOf(size_t block, MatrixView<const float> weights) const;
   std::string prefixOf(size_t block, const std::string &prefix) const;
 
+  /// Number of a block's keys. Cells have the same properties in both directions, and so their
+  /// blocks have the same keys.
+  uint32_t numberOf(size_t block) const;
+
+  Pass pass_;
   int64_t inSize_;
   int64_t outSize_;
   std::vector<LineRange> inputs_, outputs_;

@@ -7,6 +7,7 @@
 #include "core/context.h"
 #include "core/view.h"
 #include "numerics/random.h"
+#include "periphery/one_hot_read.h"
 #include "periphery/read_stages.h"
 #include "storage/state.h"
 
@@ -66,6 +67,12 @@ class BlockRead {
   Buffer<uint32_t> &marks() { return scratch_.marks; }
 
   const IOParameters &parameters() const { return parameters_; }
+
+  /// Reads of single inputs of 1 by an array with these weights, one after another from sample
+  /// `firstSample` on. Not for a perfect read.
+  OneHotRead oneHot(MatrixView<const float> weights, uint64_t firstSample);
+  /// Draws the noise of reads with another key from now on.
+  void setNoiseKey(RandomKey key) { key_ = key; }
 
   /// The running mean of average_abs_max, in the context's memory; null if there is none.
   float *runningMean() {

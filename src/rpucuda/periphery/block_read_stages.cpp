@@ -106,4 +106,13 @@ OutputStage BlockRead::outputStage(MatrixView<float> out, uint64_t firstSample, 
   return s;
 }
 
+OneHotRead BlockRead::oneHot(MatrixView<const float> weights, uint64_t firstSample) {
+  OneHotRead read{};
+  read.input = inputStage({nullptr, inSize_, inSize_, 0, 0}, firstSample, 0);
+  read.output = outputStage({nullptr, inSize_, outSize_, outSize_, 1}, firstSample);
+  read.weights = weights;
+  read.noiseOfMagnitude = hasPcmNoise();
+  return read;
+}
+
 }  // namespace pulsora

@@ -184,11 +184,42 @@ struct LineSums {
   float inputSum = 0.0f;  ///< sum_j u_j
 };
 
-/// The part of a line's sum that is lost to the IR drop.
-PULSORA_HD float wireDrop(const ArrayEffects &e, float absSum, float lateSum) {
-  const float a = absSum * e.wireScale;
-  const float c = a * (0.05f * (a * a) - 0.2f * a + 0.5f);
-  return e.irDrop * c * lateSum;
+/// The load a at which the IR drop passes from AIHWKit's polynomial to the uniform line: there, and
+/// nowhere else above 0, both give the same c.
+constexpr float kWireJunction = 1.5277587f;
+
+/// Shares of current that a loaded wire takes away: cell j keeps 1 - everywhere - far lateness(j).
+struct WireLoss {
+  float everywhere = 0.0f;
+  float far = 0.0f;
+};
+
+/// The loss at a load a = sum_j |w_j u_j| n / gw; gw is the conductance of the wire between two
+/// cells. Each cell keeps a share within [0, 1] that falls with a, to rounding, so that products of
+/// one sign never turn their sign nor exceed the ideal sum.
+///
+/// Up to the junction: far = c = a (0.05 a^2 - 0.2 a + 0.5), AIHWKit's fit.
+///
+/// Beyond: a uniform line of length 1, with cells of w n per length that see the voltage 1 (u = 1)
+/// and a wire of gw / n, obeys v'' = s^2 (v - 1) with s^2 = w n / (gw / n) = n^2 w / gw. As
+/// sum_j |w_j u_j| = n w, the load is a = s^2. With v(0) = 0 at the read-out and v'(1) = 0 at the
+/// open end, the line delivers the share t = tanh(s) / s of the ideal current. The mean of lateness
+/// is 2/3, so t = 1 - everywhere - 2/3 far. Far cells lose all they have first:
+///   t >= 1/3 (a <= 8.9): everywhere = 0, far = 3/2 (1 - t), which is a/2 - a^2/5 + ... as above
+///   t < 1/3: everywhere = 1 - 3 t, far = 3 t, so that a cell at the far end keeps nothing.
+PULSORA_HD WireLoss wireDrop(float a) {
+  const float fitted = a * (0.05f * (a * a) - 0.2f * a + 0.5f);
+  const float s = sqrt(a);
+  const float t = tanh(s) / s;  // 0 / 0 at a = 0, which is not selected
+  const float uniform = min(1.5f * (1.0f - t), 3.0f * t);
+  const bool beyond = a > kWireJunction;
+  return {select(beyond, max(1.0f - 3.0f * t, 0.0f), 0.0f), select(beyond, uniform, fitted)};
+}
+
+/// A line's sum after the IR drop.
+PULSORA_HD float behindWire(const ArrayEffects &e, const LineSums &in) {
+  const WireLoss loss = wireDrop(in.absSum * e.wireScale);
+  return (1.0f - e.irDrop * loss.everywhere) * in.sum - e.irDrop * loss.far * in.lateSum;
 }
 
 /// The current of a line after its series resistance.
@@ -206,7 +237,7 @@ PULSORA_HD float lineDifference(const ArrayEffects &e, float y, float inputSum, 
 
 /// The sum as it arrives at the output stage. z is standard normal.
 PULSORA_HD float arrayOutput(const ArrayEffects &e, const LineSums &in, float offset, float z) {
-  const float dropped = in.sum - wireDrop(e, in.absSum, in.lateSum);
+  const float dropped = e.irDrop > 0.0f ? behindWire(e, in) : in.sum;
   const float y = select(e.lineVoltage, lineDifference(e, dropped, in.inputSum, offset), dropped);
   return fma(e.weightNoise * sqrt(in.squares), z, y);
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/check.h"
+#include "runtime/compile_limits.h"
 #include "runtime/plugin_cache.h"
 #include "storage/sha256.h"
 
@@ -73,6 +74,7 @@ class Maker {
       missing_ = "PULSORA_COMPILE is 'never'";
       return;
     }
+    static_cast<void>(compileLimits());  // bad limits are refused before anything is done
     try {
       key_ = model_ + "-" + sha256(compilation.compiler()).substr(0, 16);
     } catch (const CompilerNotFound &error) {

@@ -45,8 +45,9 @@ class Compilation {
 /// results. If `use` throws a CompileError for bytes from the cache, they are compiled again.
 ///
 /// CompilerNotFound if nothing is cached and no compiler may be used; CompileError if compilation
-/// fails; ConfigError for a bad cache folder. Runs in one thread at a time; `use` must not wait for
-/// another thread that compiles.
+/// fails; ConfigError for a bad cache folder or limit; CompileInterrupted if SIGINT arrives while
+/// the C++ compiler runs or another process compiles the same. Runs in one thread at a time; `use`
+/// must not wait for another thread that compiles.
 void withCompiled(Compilation &compilation, const std::function<void(const std::string &)> &use);
 
 /// Compiles into the cache folder, unless cached, and returns the path of the file. Errors like

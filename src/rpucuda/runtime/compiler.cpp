@@ -1,24 +1,23 @@
 #include "runtime/compiler.h"
 
+#include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstdlib>
-#include <fcntl.h>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <spawn.h>
 #include <sstream>
 #include <string_view>
-#include <sys/stat.h>
-#include <sys/wait.h>
 #include <system_error>
 #include <unistd.h>
+#include <utility>
 
 #include "core/check.h"
+#include "runtime/child_process.h"
 #include "runtime/embedded_headers.h"
+#include "runtime/included_files.h"
+#include "runtime/private_folder.h"
 #include "runtime_options.h"
-
-extern char **environ;
 
 namespace pulsora {
 namespace {
@@ -55,70 +54,12 @@ std::string programPath(const std::string &name) {
   return "";
 }
 
-std::string readAll(const fs::path &path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
 void writeAll(const fs::path &path, std::string_view text) {
   std::ofstream out(path, std::ios::binary);
   out.write(text.data(), static_cast<std::streamsize>(text.size()));
   if (!out.flush())
     throw fs::filesystem_error("cannot be written", path,
                                std::make_error_code(std::errc::io_error));
-}
-
-/// The environment without variables that add header folders to a compiler's search, with temporary
-/// files in `folder`, and with messages in English.
-std::vector<std::string> environmentFor(const fs::path &folder) {
-  std::vector<std::string> variables{"TMPDIR=" + folder.string(), "LC_ALL=C"};
-  for (char **entry = environ; *entry; ++entry) {
-    const std::string_view text = *entry;
-    const std::string_view name = text.substr(0, text.find('='));
-    bool kept = true;
-    for (const char *left : {"TMPDIR", "LC_ALL", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"})
-      kept = kept && name != left;
-    if (kept) variables.emplace_back(text);
-  }
-  return variables;
-}
-
-std::vector<char *> pointers(std::vector<std::string> &texts) {
-  std::vector<char *> list;
-  list.reserve(texts.size() + 1);
-  for (std::string &text : texts) list.push_back(text.data());
-  list.push_back(nullptr);
-  return list;
-}
-
-struct Outcome {
-  int status;  // 0 if the program succeeded
-  std::string output;
-};
-
-/// Runs a program without a shell; its output goes through a file in `folder`.
-Outcome runProgram(std::vector<std::string> command, const fs::path &folder) {
-  const std::string log = (folder / "log").string();
-  std::vector<std::string> variables = environmentFor(folder);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, 1, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  posix_spawn_file_actions_adddup2(&actions, 1, 2);
-  pid_t child = 0;
-  const int failed = posix_spawn(&child, command.front().c_str(), &actions, nullptr,
-                                 pointers(command).data(), pointers(variables).data());
-  posix_spawn_file_actions_destroy(&actions);
-  PULSORA_CHECK(CompileError, failed == 0, command.front(),
-                " cannot be started: ", std::generic_category().message(failed));
-  int status = 0;
-  while (::waitpid(child, &status, 0) == -1) {
-    // ECHILD: this process ignores its children's exit, so that only the output is known.
-    if (errno != EINTR) return {errno == ECHILD ? 0 : -1, readAll(log)};
-  }
-  Outcome outcome{WIFEXITED(status) ? WEXITSTATUS(status) : -1, readAll(log)};
-  if (WIFSIGNALED(status)) outcome.output += message("ended by signal ", WTERMSIG(status), "\n");
-  return outcome;
 }
 
 /// The log without the private folder's path, so that messages begin with the file's name.
@@ -133,27 +74,57 @@ std::string readable(std::string log, const fs::path &folder) {
 /// A name for the text that is valid as a plain file name.
 std::string plainFile(const PluginSource &source) {
   const std::string name = fs::path(source.file).filename().string();
-  const bool plain = !name.empty() && name[0] != '.' && name[0] != '-' &&
-                     name.find_first_of("\"\\\n") == name.npos && name != "plugin.cpp" &&
-                     name != "log" && name != "include" && name != "rooms";
+  bool plain = !name.empty() && name[0] != '.' && name[0] != '-' &&
+               name.find_first_of("\"\\\n") == name.npos;
+  for (const char *taken : {"plugin.cpp", "plugin.so", "rule", "log", "include", "rooms"})
+    plain = plain && name != taken;
   return plain ? name : source.name + ".h";
 }
 
+/// The folders in which the compiler looks for headers of the system, without folders that flags in
+/// $CXX add.
+std::vector<fs::path> systemFolders(const HostCompiler &compiler, const fs::path &folder) {
+  constexpr std::array<const char *, 5> kAdding = {"-I", "-isystem", "-iquote", "-idirafter",
+                                                   "-include"};
+  std::vector<std::string> question;
+  bool skipped = false;  // the argument of the flag before
+  for (const std::string &word : compiler.command) {
+    const bool argument = std::exchange(skipped, false);
+    const auto adds = [&](const char *flag) { return word.rfind(flag, 0) == 0; };
+    const bool adding = std::any_of(kAdding.begin(), kAdding.end(), adds);
+    skipped = !argument && adding &&
+              std::any_of(kAdding.begin(), kAdding.end(), [&](auto flag) { return word == flag; });
+    if (!argument && !adding) question.push_back(word);
+  }
+  question.insert(question.end(), {"-E", "-v", "-x", "c++", "/dev/null"});
+  const Outcome answer = runProgram(question, folder, compileLimits());
+  std::vector<fs::path> folders = headerFolders(answer.output);
+  PULSORA_CHECK(CompileError, answer.status == 0 && !folders.empty(), compiler.command.front(),
+                " does not say in which folders it looks for headers (-E -v); set CXX to another");
+  return folders;
+}
+
+/// Refuses files that would be compiled into the model and never be looked at again.
+void requireOwnIncludes(const HostCompiler &compiler, const PluginSource &source,
+                        const fs::path &folder, const fs::path &rule) {
+  std::vector<fs::path> allowed = systemFolders(compiler, folder);
+  allowed.push_back(folder);
+  const std::vector<std::string> files = filesOfRule(readAll(rule));
+  PULSORA_CHECK(CompileError, !files.empty(), compiler.command.front(),
+                " does not say which files it read (-MD); set CXX to another");
+  for (const std::string &file : files) {
+    const bool known = std::any_of(allowed.begin(), allowed.end(),
+                                   [&](const fs::path &each) { return isBelow(file, each); });
+    PULSORA_CHECK(
+        CompileError, known, "the device model '", source.name, "' includes ",
+        readable(file, folder),
+        ", which is neither a header of Pulsora nor in the compiler's folders of headers. "
+        "A compiled model is found again by its text, so that changes of that file would "
+        "not be noticed; paste its text into the source in place of the #include");
+  }
+}
+
 }  // namespace
-
-PrivateFolder::PrivateFolder() {
-  const std::string base = variable("TMPDIR");
-  std::string name = (fs::path(base.empty() ? "/tmp" : base) / "pulsora-XXXXXX").string();
-  if (!::mkdtemp(name.data()))
-    throw fs::filesystem_error("no folder can be made here; set TMPDIR", name,
-                               std::error_code(errno, std::generic_category()));
-  path_ = name;
-}
-
-PrivateFolder::~PrivateFolder() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
-}
 
 HostCompiler findHostCompiler() {
   HostCompiler found;
@@ -179,9 +150,9 @@ HostCompiler findHostCompiler() {
   const PrivateFolder folder;
   std::vector<std::string> question = found.command;
   question.emplace_back("--version");
-  const Outcome answer = runProgram(question, folder.path());
+  const Outcome answer = runProgram(question, folder.path(), compileLimits());
   PULSORA_CHECK(CompilerNotFound, answer.status == 0, found.command.front(),
-                " does not answer to --version: ", answer.output, kInstall);
+                " does not answer to --version: ", answer.note, answer.output, kInstall);
   found.version = answer.output;
   return found;
 }
@@ -205,6 +176,7 @@ std::vector<std::string> pluginOptions(Isa isa) {
 }
 
 std::string compilePlugin(const HostCompiler &compiler, const PluginSource &source, Isa isa) {
+  removeAbandonedFolders();
   const PrivateFolder folder;
   // Headers name each other by their rooms. Models say <pulsora/name.h>, or <pulsora/room/name.h>.
   // The rooms are a folder of their own: a search path with our math.h would hide the system's.
@@ -227,11 +199,14 @@ std::string compilePlugin(const HostCompiler &compiler, const PluginSource &sour
   std::vector<std::string> command = compiler.command;
   for (const std::string &option : pluginOptions(isa)) command.push_back(option);
   for (const fs::path &path : {rooms, include}) command.push_back("-I" + path.string());
+  const fs::path rule = folder.path() / "rule";
+  command.insert(command.end(), {"-MD", "-MF", rule.string(), "-MT", "plugin"});
   command.insert(command.end(), {unit.string(), "-o", object.string()});
-  const Outcome outcome = runProgram(command, folder.path());
+  const Outcome outcome = runProgram(command, folder.path(), compileLimits());
   PULSORA_CHECK(CompileError, outcome.status == 0 && fs::exists(object), "the device model '",
-                source.name, "' in ", file, " does not compile. ", compiler.command.front(),
-                " says:\n", readable(outcome.output, folder.path()));
+                source.name, "' in ", file, " does not compile. ", outcome.note,
+                compiler.command.front(), " says:\n", readable(outcome.output, folder.path()));
+  requireOwnIncludes(compiler, source, folder.path(), rule);
   return readAll(object);
 }
 

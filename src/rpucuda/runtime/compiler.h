@@ -1,26 +1,11 @@
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "core/isa.h"
 
 namespace pulsora {
-
-/// A folder for this process alone (mode 0700) in $TMPDIR or /tmp, removed with its contents.
-class PrivateFolder {
- public:
-  /// std::filesystem::filesystem_error if it cannot be made.
-  PrivateFolder();
-  ~PrivateFolder();
-  PrivateFolder(const PrivateFolder &) = delete;
-  PrivateFolder &operator=(const PrivateFolder &) = delete;
-  const std::filesystem::path &path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 /// The C++ compiler of this machine.
 struct HostCompiler {
@@ -30,7 +15,7 @@ struct HostCompiler {
 
 /// The compiler that $CXX names, otherwise the first of c++, g++ and clang++ on PATH.
 /// CompilerNotFound, with instructions to install one, if it does not exist. $CXX may hold flags
-/// after spaces.
+/// after spaces. CompileInterrupted at SIGINT.
 HostCompiler findHostCompiler();
 
 /// The compiler options of a plugin for `isa`, as in the library's own build: options that equal
@@ -45,7 +30,12 @@ struct PluginSource {
 };
 
 /// Compiles the model to a shared object, and returns its bytes. The compiler is started without a
-/// shell, in a private folder. CompileError with the compiler's messages if it fails.
+/// shell, in a private folder, within the limits of the environment (compileLimits()).
+///
+/// CompileError with the compiler's messages if it fails, and for an #include of a file that is
+/// neither a header of Pulsora nor in the compiler's own folders of headers: compiled models are
+/// found again by their text, so that changes of such a file would not be noticed.
+/// CompileInterrupted at SIGINT.
 std::string compilePlugin(const HostCompiler &compiler, const PluginSource &source, Isa isa);
 
 }  // namespace pulsora

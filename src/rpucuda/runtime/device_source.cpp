@@ -2,13 +2,14 @@
 
 #include <map>
 #include <mutex>
-#include <regex>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "core/check.h"
 #include "runtime/compiler.h"
 #include "runtime/embedded_headers.h"
+#include "runtime/interrupts.h"
 #include "runtime/model_kernels.h"
 #include "runtime/plugin_model.h"
 #include "storage/sha256.h"
@@ -46,8 +47,9 @@ class PluginCompilation : public Compilation {
   std::string key() const override {
     Sha256 sum;
     for (const std::string &part :
-         {std::string("plugin"), std::to_string(kPluginAbi), source_.text, source_.name,
-          embeddedHeadersHash(), std::string(kArchitecture), std::string(isaName(isa_))})
+         {std::string("plugin of its text alone"), std::to_string(kPluginAbi), source_.text,
+          source_.name, embeddedHeadersHash(), std::string(kArchitecture),
+          std::string(isaName(isa_))})
       sum.addText(part);
     for (const std::string &option : pluginOptions(isa_)) sum.addText(option);
     return sum.hex();
@@ -68,6 +70,47 @@ class PluginCompilation : public Compilation {
   HostCompiler compiler_;
 };
 
+constexpr size_t kLongestName = 100;
+
+/// Whether the text is a capital letter, then letters and digits, kLongestName at most.
+bool isPlainName(const std::string &text) {
+  const auto isIn = [](char letter, char first, char last) {
+    return letter >= first && letter <= last;
+  };
+  bool plain = !text.empty() && text.size() <= kLongestName && isIn(text[0], 'A', 'Z');
+  for (const char each : text)
+    plain = plain && (isIn(each, 'A', 'Z') || isIn(each, 'a', 'z') || isIn(each, '0', '9'));
+  return plain;
+}
+
+/// A text for messages, cut where it is longer than a name.
+std::string shortened(const std::string &text) {
+  return text.size() <= kLongestName ? text : text.substr(0, kLongestName) + "[...]";
+}
+
+/// The texts NAME of all `kName = "NAME"`.
+std::set<std::string> namesIn(const std::string &text) {
+  constexpr std::string_view kWord = "kName";
+  constexpr const char *kSpaces = " \t\n\v\f\r";
+  std::set<std::string> names;
+  // Position behind spaces and `letter`, or npos.
+  const auto behind = [&](size_t at, char letter) {
+    at = text.find_first_not_of(kSpaces, at);
+    return at != text.npos && text[at] == letter ? at + 1 : text.npos;
+  };
+  for (size_t at = text.find(kWord); at != text.npos; at = text.find(kWord, at)) {
+    at += kWord.size();
+    size_t first = behind(at, '=');
+    if (first != text.npos) first = behind(first, '"');
+    if (first == text.npos) continue;
+    const size_t end = text.find('"', first);
+    if (end == text.npos) break;
+    names.insert(text.substr(first, end - first));
+    at = end + 1;
+  }
+  return names;
+}
+
 }  // namespace
 
 DeviceSource normalised(DeviceSource source) {
@@ -79,13 +122,10 @@ DeviceSource normalised(DeviceSource source) {
   }
   source.text = std::move(text);
   if (source.name.empty()) {
-    static const std::regex kNames("kName\\s*=\\s*\"([^\"]*)\"");
-    std::set<std::string> names;
-    for (std::sregex_iterator each(source.text.begin(), source.text.end(), kNames), end;
-         each != end; ++each)
-      names.insert((*each)[1]);
+    const std::set<std::string> names = namesIn(source.text);
     std::string list;
-    for (const std::string &name : names) list += (list.empty() ? "'" : ", '") + name + "'";
+    for (const std::string &name : names)
+      list += (list.empty() ? "'" : ", '") + shortened(name) + "'";
     PULSORA_CHECK(ConfigError, !names.empty(),
                   "the source of a device model has no `static constexpr const char *kName = "
                   "\"its name\";`; see examples/05_custom_device for what a model states");
@@ -93,9 +133,8 @@ DeviceSource normalised(DeviceSource source) {
                   list, "; say which struct is meant by name=");
     source.name = *names.begin();
   }
-  static const std::regex kName("[A-Z][A-Za-z0-9]{0,99}");
   PULSORA_CHECK(
-      ConfigError, std::regex_match(source.name, kName), "name is '", source.name,
+      ConfigError, isPlainName(source.name), "name is '", shortened(source.name),
       "'; the name of a device model is that of its struct, begins with a capital letter and "
       "has letters and digits alone, 100 at most, such as MyStep");
   return source;
@@ -105,6 +144,7 @@ DeviceModel deviceModelFrom(const DeviceSource &given) {
   const DeviceSource source = normalised(given);
   const Isa isa = bestIsa();
   PluginCompilation plugin(source, isa);
+  const Interrupts interrupts;
   const std::lock_guard<std::recursive_mutex> lock(loaded().lock);
   DeviceModel &model = loaded().models[plugin.key()];
   if (!model.name.empty()) {
@@ -147,6 +187,7 @@ const DeviceModel &registerDeviceSource(const DeviceSource &source) {
 std::string compileAhead(const DeviceSource &given, Isa isa) {
   const DeviceSource source = normalised(given);
   PluginCompilation plugin(source, isa);
+  const Interrupts interrupts;
   return compiledFile(plugin);
 }
 

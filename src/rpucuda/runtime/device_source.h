@@ -34,8 +34,11 @@ DeviceSource normalised(DeviceSource source);
 /// from the cache (runtime/plugin_cache.h), and loaded for good. Its sourceHash is the SHA-256 of
 /// the normalised text. With PULSORA_COMPILE=never in the environment nothing is compiled.
 ///
-/// ConfigError for a bad text or cache folder; CompilerNotFound if the model is not in the cache
-/// and no compiler may be used; CompileError, with the compiler's messages, if it fails.
+/// ConfigError for a bad text, cache folder or limit (PULSORA_COMPILE_SECONDS,
+/// PULSORA_COMPILE_GIGABYTES); CompilerNotFound if the model is not in the cache and no compiler
+/// may be used; CompileError, with the compiler's messages, if it fails, and if the text includes a
+/// file other than headers of Pulsora and of the system; CompileInterrupted if SIGINT arrives
+/// meanwhile.
 DeviceModel deviceModelFrom(const DeviceSource &source);
 
 /// Makes and registers the model, and returns the registered model; an existing model if it has the

@@ -25,15 +25,16 @@ constexpr int kOldest = 80;  // oldest architecture, also of the built-in kernel
 
 /// The names of gpu::ModelKernel, in order.
 constexpr std::array<const char *, kModelKernels> kNames = {
-    "Construct", "Describe",  "Balance",    "Relax",     "Reset",      "Write",
-    "UpdateOne", "UpdateTwo", "UpdateMost", "MergeFlat", "MergeTiles", "Deferred"};
+    "Construct", "Describe",  "Balance",   "Relax",      "Reset",     "Write",      "PulseLines",
+    "TapLines",  "UpdateOne", "UpdateTwo", "UpdateMost", "MergeFlat", "MergeTiles", "Deferred"};
 
 /// Options like nvcc's for the built-in models (cmake/numerics.cmake); unannotated functions, such
 /// as fields(), are device functions.
 const std::vector<std::string> &kernelOptions() {
   static const std::vector<std::string> kOptions = {
-      "-std=c++17",      "--fmad=false",  "-DNDEBUG",
-      "-default-device", "-DRPU=pulsora", "-DRPU_HD=PULSORA_HD"};  // see pluginOptions()
+      "-std=c++17",         "--fmad=false",  "-DNDEBUG",
+      "-default-device",    "-DRPU=pulsora", "-DRPU_HD=PULSORA_HD",  // see pluginOptions()
+      "--no-source-include"};  // no files of the current folder
   return kOptions;
 }
 

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
-#include <regex>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -99,8 +99,10 @@ void loadBuiltins(const std::string &library) {
   for (fs::directory_iterator each(folder, error), end; !error && each != end;
        each.increment(error)) {
     const std::string name = each->path().filename().string();
-    static const std::regex kName(R"(libnvrtc-builtins\.so\.[0-9.]+)");
-    if (std::regex_match(name, kName)) SharedLibrary::open({each->path().string()});
+    constexpr std::string_view kStart = "libnvrtc-builtins.so.";
+    const bool named = name.size() > kStart.size() && name.rfind(kStart, 0) == 0 &&
+                       name.find_first_not_of("0123456789.", kStart.size()) == name.npos;
+    if (named) SharedLibrary::open({each->path().string()});
   }
 }
 
@@ -190,11 +192,13 @@ void setNvrtcFolders(std::vector<std::string> folders) {
 }
 
 int architectureNumber(const std::string &arch) {
-  static const std::regex kArch("sm_([0-9]{2,3})");
-  std::smatch match;
-  PULSORA_CHECK(ConfigError, std::regex_match(arch, match, kArch), "arch is '", arch,
-                "'; write the architecture of a GPU such as 'sm_90'");
-  return std::stoi(match[1]);
+  constexpr std::string_view kStart = "sm_";
+  const std::string number = arch.rfind(kStart, 0) == 0 ? arch.substr(kStart.size()) : "";
+  PULSORA_CHECK(ConfigError,
+                (number.size() == 2 || number.size() == 3) &&
+                    number.find_first_not_of("0123456789") == number.npos,
+                "arch is '", arch, "'; write the architecture of a GPU such as 'sm_90'");
+  return std::stoi(number);
 }
 
 std::string nvrtcVersion() { return nvrtc().versionText; }

@@ -13,7 +13,9 @@ namespace pulsora {
 struct GpuSource {
   std::string text;
   std::string file = "program.cu";  ///< name of the text in the compiler's messages
-  /// Texts of the headers that the text may include, by name. No files are read.
+  /// Texts of the headers that the text may include, by name. NVRTC also reads files: those that
+  /// an #include names by an absolute path, and, without the option --no-source-include, those in
+  /// the current folder.
   std::map<std::string, std::string> headers = {};
   /// The wanted kernels, as expressions of C++: "add", "scale<float>". Templates are compiled for
   /// these alone.

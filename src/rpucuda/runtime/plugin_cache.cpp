@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/check.h"
+#include "runtime/interrupts.h"
 #include "storage/atomic_write.h"
 #include "storage/sha256.h"
 
@@ -93,11 +94,14 @@ std::optional<std::string> PluginCache::usable(const std::string &key, std::stri
   if (folder_.empty()) return std::nullopt;
   const fs::path path = fileOf(key);
   struct stat status{};
-  const int file = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+  // A fifo in place of the file is opened at once, and is no regular file.
+  const int file = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
   if (file < 0 && (errno == ENOENT || errno == ENOTDIR)) return std::nullopt;
   why = "cannot be read";
-  if (file >= 0 && ::fstat(file, &status) == 0 && S_ISREG(status.st_mode)) {
-    if (isOurs(status)) {
+  if (file >= 0 && ::fstat(file, &status) == 0) {
+    if (!S_ISREG(status.st_mode)) {
+      why = "is no regular file";
+    } else if (isOurs(status)) {
       std::string bytes(static_cast<size_t>(status.st_size), '\0');
       size_t count = 0;
       for (ssize_t got = 1; got > 0 && count < bytes.size();) {
@@ -197,12 +201,19 @@ void PluginCache::removeOldest(const fs::path &newest) {
 PluginCache::Lock::Lock(PluginCache &cache, const std::string &key) {
   if (!cache.makeFolder()) return;
   const fs::path path = cache.folder_ / (key + kLockSuffix);
-  file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+  file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
   if (file_ < 0) {
     cache.cannotStore(reason(errno));
     return;
   }
-  while (::flock(file_, LOCK_EX) != 0 && errno == EINTR) {
+  const Interrupts interrupts;
+  int round = 0;
+  while (::flock(file_, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR)) {
+    if (interrupts.raised()) {
+      ::close(file_);
+      throw CompileInterrupted("waiting for another process that compiles was ended by SIGINT");
+    }
+    waitBriefly(round);
   }
 }
 

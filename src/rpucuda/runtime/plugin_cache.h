@@ -42,7 +42,7 @@ class PluginCache {
   void drop(const std::string &key, const std::string &why);
 
   /// A lock for each key, held by one process at a time. Without effect where files cannot be
-  /// locked.
+  /// locked. CompileInterrupted if SIGINT arrives while another process holds it.
   class Lock {
    public:
     Lock(PluginCache &cache, const std::string &key);

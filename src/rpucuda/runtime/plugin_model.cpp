@@ -10,7 +10,7 @@
 
 #include "core/check.h"
 #include "parameters/field.h"
-#include "runtime/compiler.h"
+#include "runtime/private_folder.h"
 
 namespace pulsora {
 namespace {

@@ -10,7 +10,7 @@ namespace pulsora {
 ///
 ///     StepGraph graph(tile.context());
 ///     graph.begin();
-///     tile.forward(x, y); tile.backward(d, dx); tile.update(x, d, lr); tile.postUpdate(lr);
+///     tile.forward(x, y); tile.backward(d, dx); tile.update(x, d, lr);
 ///     graph.end();
 ///
 /// Each mini-batch is captured again, because the host keeps the sample numbers and the schedule of

@@ -3,6 +3,7 @@
 #include "linalg/math_util.h"
 #include "tile/tile_adapter.h"
 #include "tile/tile_impl.h"
+#include "tile/tile_programming.h"
 
 namespace pulsora {
 
@@ -74,8 +75,8 @@ void Tile::forwardAgain(MatrixView<const float> x, MatrixView<float> y, uint64_t
       "read, so that none can be repeated; choose 'abs_max'");
   requireForward(x, y);
   if (!isEvaluation(firstSample)) Impl::requireRoom(firstSample, x.rows, "samples of forward");
-  Counters then = impl_->counters;
-  then.forwardSamples = firstSample;
+  Counters then = impl_->readCounters();
+  then.forwardSamples = then.batch = firstSample;
   read(impl_->partOf(of), x, y, then);
 }
 
@@ -108,13 +109,14 @@ void Tile::backwardChecked(MatrixView<const float> d, MatrixView<float> dx, cons
                   });
 }
 
-void Tile::update(MatrixView<const float> x, MatrixView<const float> d, float lr,
+void Tile::update(MatrixView<const float> x, MatrixView<const float> d, float lr, BatchEnd end,
                   const Pause &pause) {
   requireShape(x, anyBatch(), {"x_size", xSize()}, "x", "update");
   requireShape(d, batchOf(x), {"d_size", dSize()}, "d", "update");
   requireLearningRate(lr);
   if (impl_->context.onCpu()) requireStep(impl_->context, x, d, lr);
   updateChecked(x, d, lr, pause);
+  if (end == BatchEnd::Now) impl_->endBatch(lr);
 }
 
 void Tile::updateChecked(MatrixView<const float> x, MatrixView<const float> d, float lr,
@@ -128,11 +130,9 @@ void Tile::updateChecked(MatrixView<const float> x, MatrixView<const float> d, f
   });
 }
 
-void Tile::postUpdate(float lr) {
+void Tile::endBatch(float lr) {
   requireLearningRate(lr);
-  Impl::requireRoom(impl_->counters.miniBatches, 1, "mini-batches");
-  impl_->device->postUpdate(impl_->context, lr, impl_->counters);
-  ++impl_->counters.miniBatches;
+  impl_->endBatch(lr);
 }
 
 void Tile::getWeights(MatrixView<float> out) const {
@@ -191,6 +191,15 @@ TileAdapter Tile::adapter() {
       ConfigError, adapter, "kind is '", impl_->config.compound.model().kind,
       "', and the tile has no adapter; use a configuration of kind 'lrtt' with rank >= 1");
   return {*impl_, *adapter};
+}
+
+bool Tile::isProgrammable() const { return impl_->device->programmable() != nullptr; }
+
+TileProgramming Tile::programming() {
+  Programmable *array = impl_->device->programmable();
+  PULSORA_CHECK(ConfigError, array, "kind is '", impl_->config.compound.model().kind,
+                "', and the tile is not programmed; use a configuration of kind 'inference'");
+  return {*impl_, *array};
 }
 
 Value::Map Tile::explain(MatrixView<const float> x, MatrixView<const float> d, float lr) const {

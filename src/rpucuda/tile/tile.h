@@ -13,6 +13,7 @@
 namespace pulsora {
 
 class TileAdapter;
+class TileProgramming;
 
 /// Called now and then during a long operation. If it throws, the operation ends there.
 using Pause = std::function<void()>;
@@ -31,6 +32,12 @@ struct BatchPart {
 
   int64_t size(int64_t rows) const { return of < 0 ? rows : of; }
   bool isWhole(int64_t rows) const { return first == 0 && size(rows) == rows; }
+};
+
+/// Whether a mini-batch ends with an update.
+enum class BatchEnd {
+  Now,   ///< the update is the whole mini-batch, or its last part
+  Later  ///< other parts follow, or endBatch()
 };
 
 /// A crossbar tile [dSize, xSize] with its periphery: the only class a caller needs. Inputs are
@@ -63,14 +70,20 @@ class Tile final {
                     int64_t of = 0);
   /// dx [m, xSize] = W^T d for d [m, dSize]. Errors like forward().
   void backward(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part = {});
-  /// W <- W - lr d^T x by pulses. InputError for wrong shapes or non-finite values; ConfigError for
-  /// a bad lr. On the CPU, `pause` is called between parts of a long update; if it throws, the tile
-  /// has been updated by the samples before, and counters() has their number. (Not called for
-  /// devices with noise_merge = "batch", whose updates must not be split.)
+  /// W <- W - lr d^T x by pulses, and the end of the mini-batch, as endBatch(). Parts of a
+  /// mini-batch are updates with BatchEnd::Later, but for the last, or before endBatch(); bits do
+  /// not depend on the parts. InputError for wrong shapes or non-finite values; ConfigError for a
+  /// bad lr.
+  ///
+  /// On the CPU, `pause` is called between parts of a long update; if it throws, the tile has been
+  /// updated by the samples before, counters() has their number, and the mini-batch is still open.
+  /// (Not called for devices with noise_merge = "batch", whose updates must not be split.) It is
+  /// still open, too, if its end runs out of memory.
   void update(MatrixView<const float> x, MatrixView<const float> d, float lr,
-              const Pause &pause = {});
-  /// End of a mini-batch; call once after its update()s.
-  void postUpdate(float lr);
+              BatchEnd end = BatchEnd::Now, const Pause &pause = {});
+  /// Ends a mini-batch whose updates said BatchEnd::Later: decay, diffusion, and transfers that are
+  /// due at its end.
+  void endBatch(float lr);
 
   /// Writes the weights [dSize, xSize] that a perfect read would see now to `out`.
   void getWeights(MatrixView<float> out) const;
@@ -92,6 +105,11 @@ class Tile final {
   /// without one.
   bool hasAdapter() const;
   TileAdapter adapter();
+
+  /// Whether the tile's weights can be programmed into an array that drifts, and that array
+  /// (tile/tile_programming.h); ConfigError without one.
+  bool isProgrammable() const;
+  TileProgramming programming();
 
   /// Settings in force and warnings for an update by (x, d, lr); nothing changes.
   Value::Map explain(MatrixView<const float> x, MatrixView<const float> d, float lr) const;
@@ -144,6 +162,7 @@ class Tile final {
 
  private:
   friend class TileAdapter;
+  friend class TileProgramming;
   friend class TileGrid;
   struct Impl;
   Tile(int64_t dSize, int64_t xSize, const TileConfig &config, const TileKeys &keys,

@@ -40,7 +40,7 @@ void TileAdapter::backward(MatrixView<const float> d, MatrixView<const float> ga
 }
 
 void TileAdapter::update(MatrixView<const float> x, MatrixView<const float> d,
-                         MatrixView<const float> gate, float lr, const Pause &pause) {
+                         MatrixView<const float> gate, float lr, BatchEnd end, const Pause &pause) {
   requireShape(x, anyBatch(), {"x_size", tile_.device->xSize()}, "x", "update");
   requireShape(d, batchOf(x), {"d_size", tile_.device->dSize()}, "d", "update");
   requireShape(gate, batchOf(x), {"rank", rank()}, "gate", "update");
@@ -53,6 +53,7 @@ void TileAdapter::update(MatrixView<const float> x, MatrixView<const float> d,
                          d.block(start, 0, count, d.cols), gate.block(start, 0, count, gate.cols),
                          lr, tile_.counters);
   });
+  if (end == BatchEnd::Now) tile_.endBatch(lr);
 }
 
 void TileAdapter::transfer() { adapter_.transfer(tile_.context); }

@@ -24,7 +24,7 @@ class TileAdapter final {
                 const BatchPart &part = {});
   /// Tile::update() for samples whose forward was gated.
   void update(MatrixView<const float> x, MatrixView<const float> d, MatrixView<const float> gate,
-              float lr, const Pause &pause = {});
+              float lr, BatchEnd end = BatchEnd::Now, const Pause &pause = {});
 
   /// Transfers the adapter into W and re-initialises it now; the schedule does not change.
   void transfer();

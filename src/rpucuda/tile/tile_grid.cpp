@@ -1,6 +1,8 @@
 #include "tile/tile_grid.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -190,24 +192,51 @@ void TileGrid::backward(MatrixView<const float> d, MatrixView<float> dx, const B
           });
 }
 
-void TileGrid::update(MatrixView<const float> x, MatrixView<const float> d, float lr,
+void TileGrid::update(MatrixView<const float> x, MatrixView<const float> d, float lr, BatchEnd end,
                       const Pause &pause) {
-  updateSome(all_, x, d, lr, pause);
+  updateSome(all_, x, d, lr, end, pause);
 }
 
 void TileGrid::updateSome(const Numbers &tiles, MatrixView<const float> x,
-                          MatrixView<const float> d, float lr, const Pause &pause) {
+                          MatrixView<const float> d, float lr, BatchEnd end, const Pause &pause) {
   requireKnown(tiles);
-  requireSamples(x, d, lr);
-  updateChecked(tiles, {x, d, {}}, lr, pause);
+  const Samples samples{x, d, {}, {}};
+  requireSamples(samples, lr, nullptr);
+  updateChecked(tiles, samples, lr, pause);
+  if (end == BatchEnd::Now) endBatchSome(tiles, lr);
 }
 
-void TileGrid::requireSamples(MatrixView<const float> x, MatrixView<const float> d,
-                              float lr) const {
+// `patches` is for samples that are patches of images.
+void TileGrid::requireSamples(const Samples &samples, float lr, Buffer<float> *patches) const {
+  const auto &[x, d, gate, images] = samples;
   requireShape(x, anyBatch(), {inputs_.name, inputs_.size}, "x", "update");
   requireShape(d, batchOf(x), {outputs_.name, outputs_.size}, "d", "update");
   requireLearningRate(lr);
-  if (context().onCpu()) requireStep(context(), x, d, lr);
+  if (!context().onCpu()) return;
+  if (!images.pixels) {
+    requireStep(context(), x, d, lr);
+  } else if (!stepFits(images, d, lr)) {
+    requireStep(context(), inputsOf(samples, *patches), d, lr);
+  }
+}
+
+// Whether, on the CPU, all pixels are so small that requireStep() would take the patches.
+bool TileGrid::stepFits(const PatchedImages &images, MatrixView<const float> d, float lr) const {
+  const PatchGrid &grid = images.grid;
+  const int64_t lines = images.count * grid.channels * grid.height;
+  const float most = std::max(absMax(context(), rowMajor(images.pixels, lines, grid.width)), 1.0f);
+  const MatrixView<const float> same{&most, d.rows, 1, 0, 1};
+  return sumOfAbsMaxProducts(context(), same, d) * std::fabs(static_cast<double>(lr)) <=
+         static_cast<double>(std::numeric_limits<float>::max());
+}
+
+// The inputs x of samples, which are in `patches` until it is used again.
+MatrixView<const float> TileGrid::inputsOf(const Samples &samples, Buffer<float> &patches) const {
+  const auto &[x, d, gate, images] = samples;
+  if (!images.pixels) return x;
+  patches.reserve(context(), x.size());
+  takePatches(context(), images, patches.data());
+  return rowMajor<const float>(patches.data(), x.rows, x.cols);
 }
 
 void TileGrid::updateChecked(const Numbers &tiles, const Samples &samples, float lr,
@@ -218,7 +247,7 @@ void TileGrid::updateChecked(const Numbers &tiles, const Samples &samples, float
     const MatrixView<const float> x = inputs[inputs_.ofPlace[i]];
     const MatrixView<const float> d = outputs[outputs_.ofPlace[i]];
     if (samples.gate.data) {
-      tiles_[i]->adapter().update(x, d, samples.gate, lr, pause);
+      tiles_[i]->adapter().update(x, d, samples.gate, lr, BatchEnd::Later, pause);
     } else {
       tiles_[i]->updateChecked(x, d, lr, pause);
     }
@@ -232,12 +261,15 @@ void TileGrid::updateChecked(const Numbers &tiles, const Samples &samples, float
       requireFinite(tiles_[i]->context(), inputs[inputs_.ofPlace[i]], outputs[outputs_.ofPlace[i]]);
 }
 
-void TileGrid::prepareStep(const Numbers &tiles, const std::vector<Samples> &samples, float lr) {
+void TileGrid::prepareStep(const Numbers &tiles, const std::vector<Samples> &samples, float lr,
+                           Buffer<float> &patches) {
   requireKnown(tiles);
   int64_t rows = 0;
   int64_t longest = 0;
-  for (const auto &[x, d, gate] : samples) {
-    requireSamples(x, d, lr);
+  for (const Samples &each : samples) {
+    const auto &[x, d, gate, images] = each;
+    requireSamples(each, lr, &patches);
+    if (images.pixels) patches.reserve(context(), x.size());
     rows += x.rows;
     longest = std::max(longest, x.rows);
     if (!gate.data) continue;
@@ -248,18 +280,20 @@ void TileGrid::prepareStep(const Numbers &tiles, const std::vector<Samples> &sam
   for (const size_t i : tiles) tiles_[i]->impl_->prepareUpdate(rows, longest, lr);
 }
 
-void TileGrid::step(const Numbers &tiles, const std::vector<Samples> &samples, float lr) {
+void TileGrid::step(const Numbers &tiles, const std::vector<Samples> &samples, float lr,
+                    Buffer<float> &patches) {
   // Without a pause, a long update would need memory for all samples at once.
   const Pause none = [] {};
-  for (const Samples &each : samples) updateChecked(tiles, each, lr, none);
-  postUpdateSome(tiles, lr);
+  for (const Samples &each : samples)
+    updateChecked(tiles, {inputsOf(each, patches), each.d, each.gate, {}}, lr, none);
+  endBatchSome(tiles, lr);
 }
 
-void TileGrid::postUpdate(float lr) { postUpdateSome(all_, lr); }
+void TileGrid::endBatch(float lr) { endBatchSome(all_, lr); }
 
-void TileGrid::postUpdateSome(const Numbers &tiles, float lr) {
+void TileGrid::endBatchSome(const Numbers &tiles, float lr) {
   requireKnown(tiles);
-  forEachOf(tiles, [&](size_t i) { tiles_[i]->postUpdate(lr); });
+  forEachOf(tiles, [&](size_t i) { tiles_[i]->endBatch(lr); });
 }
 
 int64_t TileGrid::changesSize(const Numbers &tiles) const {

@@ -4,6 +4,7 @@
 
 #include "core/batched_launches.h"
 #include "core/buffer.h"
+#include "linalg/im2col.h"
 #include "tile/grid_functors.h"
 #include "tile/tile.h"
 
@@ -37,29 +38,33 @@ class TileGrid final {
   void forward(MatrixView<const float> x, MatrixView<float> y, const BatchPart &part = {});
   /// dx [m, inputs] = W^T d for d [m, outputs].
   void backward(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part = {});
-  /// W <- W - lr d^T x by pulses.
+  /// W <- W - lr d^T x by pulses, and the end of the mini-batch unless `end` says Later.
   void update(MatrixView<const float> x, MatrixView<const float> d, float lr,
-              const Pause &pause = {});
-  /// End of a mini-batch; call once after its update()s.
-  void postUpdate(float lr);
+              BatchEnd end = BatchEnd::Now, const Pause &pause = {});
+  /// Ends a mini-batch whose updates said BatchEnd::Later.
+  void endBatch(float lr);
 
   /// Positions of tiles in the list given to the grid; each once.
   using Numbers = std::vector<size_t>;
-  /// update() and postUpdate() of some tiles. InputError for an unknown tile, here and below.
+  /// update() and endBatch() of some tiles. InputError for an unknown tile, here and below.
   void updateSome(const Numbers &tiles, MatrixView<const float> x, MatrixView<const float> d,
-                  float lr, const Pause &pause = {});
-  void postUpdateSome(const Numbers &tiles, float lr);
+                  float lr, BatchEnd end = BatchEnd::Now, const Pause &pause = {});
+  void endBatchSome(const Numbers &tiles, float lr);
 
-  /// The samples of one call of an update; with a gate [m, K], their forward was gated.
+  /// The samples of one call of an update; with a gate [m, K], their forward was gated. If there are
+  /// `images`, their patches are the rows of x, which then has a shape alone.
   struct Samples {
     MatrixView<const float> x, d, gate;
+    PatchedImages images;
   };
   /// A whole mini-batch of some tiles, in two steps. prepareStep() refuses, before anything
   /// changes, what updates by these samples and the end of the mini-batch would refuse, and
   /// reserves their memory. step() makes them; after prepareStep(), only a fault of the machine can
-  /// end it early.
-  void prepareStep(const Numbers &tiles, const std::vector<Samples> &samples, float lr);
-  void step(const Numbers &tiles, const std::vector<Samples> &samples, float lr);
+  /// end it early. `patches` takes the patches of images, call after call; grids may share it.
+  void prepareStep(const Numbers &tiles, const std::vector<Samples> &samples, float lr,
+                   Buffer<float> &patches);
+  void step(const Numbers &tiles, const std::vector<Samples> &samples, float lr,
+            Buffer<float> &patches);
   /// The numbers of all tiles.
   const Numbers &all() const { return all_; }
   /// Tile::changesSize(), packChanges() and unpackChanges() of some tiles, one after another.
@@ -95,8 +100,10 @@ class TileGrid final {
   template <class Call>
   void forEachOf(const Numbers &tiles, const Call &call);
   void requireKnown(const Numbers &tiles) const;
-  void requireSamples(MatrixView<const float> x, MatrixView<const float> d, float lr) const;
+  void requireSamples(const Samples &samples, float lr, Buffer<float> *patches) const;
   void updateChecked(const Numbers &tiles, const Samples &samples, float lr, const Pause &pause);
+  bool stepFits(const PatchedImages &images, MatrixView<const float> d, float lr) const;
+  MatrixView<const float> inputsOf(const Samples &samples, Buffer<float> &patches) const;
   void requirePacked(const Numbers &tiles, int64_t size) const;
   template <class Read>
   void readAll(MatrixView<const float> in, const char *name, Side &from, MatrixView<float> out,

@@ -112,13 +112,15 @@ struct Tile::Impl {
                 forward ? "forward" : "backward");
     uint64_t Counters::*samples = forward ? &Counters::forwardSamples : &Counters::backwardSamples;
     const int64_t size = part.size(in.rows);
-    Counters start = counters;
+    Counters &counted = readCounters();
+    Counters start = counted;
     if (part.evaluation) {
-      requireRoom(evaluation.at(counters), size, "samples of evaluations");
-      start.*samples = evaluation.next(counters);
+      requireRoom(evaluation.at(counted), size, "samples of evaluations");
+      start.*samples = evaluation.next(counted);
     } else {
-      requireRoom(counters.*samples, size, forward ? "samples of forward" : "samples of backward");
+      requireRoom(counted.*samples, size, forward ? "samples of forward" : "samples of backward");
     }
+    start.batch = start.*samples;
     start.*samples += static_cast<uint64_t>(part.first);
     const auto means = runningMeans();
     try {
@@ -128,17 +130,28 @@ struct Tile::Impl {
       throw;
     }
     if (part.evaluation) {
-      evaluation.add(counters, static_cast<uint64_t>(size));
+      evaluation.add(counted, static_cast<uint64_t>(size));
     } else {
-      counters.*samples += static_cast<uint64_t>(size);
+      counted.*samples += static_cast<uint64_t>(size);
     }
   }
+  /// The counters that number reads: the tile's, or of a programmed array, its own.
+  Counters &readCounters() {
+    Programmable *array = device->programmable();
+    Counters *own = array ? array->readCounters() : nullptr;
+    return own ? *own : counters;
+  }
   /// requireRoomForUpdate(), and whatever else the update()s by so many samples, at most `longest`
-  /// in a call, and postUpdate() would refuse; reserves their memory.
+  /// in a call, and endBatch() would refuse; reserves their memory.
   void prepareUpdate(int64_t samples, int64_t longest, float lr) {
     requireRoomForUpdate(samples);
     const bool cut = context.onCpu() && device->updateMayBeCut();
     device->prepareUpdate(context, samples, cut ? std::min(longest, kLargestPart) : longest, lr);
+  }
+  void endBatch(float lr) {
+    requireRoom(counters.miniBatches, 1, "mini-batches");
+    device->postUpdate(context, lr, counters);
+    ++counters.miniBatches;
   }
   /// Calls update(start, count) for all samples, on the CPU in parts that take a fraction of a
   /// second, with calls of `pause`, if given, between them. The bits do not depend on the parts.

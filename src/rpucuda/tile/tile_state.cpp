@@ -246,13 +246,13 @@ Tile Tile::withPeriphery(const TilePeriphery &periphery) const {
   return variant(config, impl_->keys);
 }
 
-uint64_t Tile::evaluationSample() const { return impl_->evaluation.next(impl_->counters); }
+uint64_t Tile::evaluationSample() const { return impl_->evaluation.next(impl_->readCounters()); }
 
-uint64_t Tile::evaluated() const { return impl_->evaluation.at(impl_->counters); }
+uint64_t Tile::evaluated() const { return impl_->evaluation.at(impl_->readCounters()); }
 
 void Tile::setEvaluated(uint64_t samples) {
   pulsora::requireRoom(samples, 0, kMostCounted, "samples of evaluations");
-  impl_->evaluation = {EvaluationCount::trainedIn(impl_->counters), samples};
+  impl_->evaluation = {EvaluationCount::trainedIn(impl_->readCounters()), samples};
 }
 
 Tile Tile::fromState(const State &state, const Context &context) {

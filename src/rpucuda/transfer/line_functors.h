@@ -1,7 +1,9 @@
 #pragma once
 
+#include "array/line_visits.h"
 #include "core/view.h"
 #include "numerics/math.h"
+#include "pulses/coincidences.h"
 
 // The element functors of line reads and of writes towards a target.
 
@@ -45,6 +47,52 @@ struct WholePulses {
     if (!(pulsora::abs(change) <= range))
       change = change > 0.0f ? range : (change < 0.0f ? -range : 0.0f);
   }
+};
+
+/// The inputs of reads of visited lines, [visits, lines]: 1 on the line that is driven.
+struct DrivenLines {
+  LineVisits visits;
+  float *out;
+
+  PULSORA_HD void operator()(int64_t i) const {
+    const int64_t v = i / visits.lines;
+    out[i] = visits.line(v) == i - v * visits.lines ? 1.0f : 0.0f;
+  }
+};
+
+/// The analog product of a read in which one line is driven: its weights times its input.
+struct LineProduct {
+  LineVisits visits;
+  MatrixView<const float> in;  // [visits, lines], as converted
+  const float *weights;        // [visits, others], of the visited lines
+  MatrixView<float> sums;
+
+  PULSORA_HD void operator()(int64_t i) const {
+    const int64_t v = i / sums.cols;
+    const int64_t k = i - v * sums.cols;
+    sums(v, k) = weights[i] * in(v, visits.line(v));
+  }
+};
+
+/// The signed pulses of cells on visited lines: coincidences of the line's train, the only x line,
+/// and the other side's. Element i is sample i / others.
+struct LineCounts {
+  PulseWords words;
+  int64_t others;
+  float *out;
+
+  PULSORA_HD void operator()(int64_t i) const {
+    const int64_t v = i / others;
+    out[i] = static_cast<float>(signedCoincidences(words, *words.layout, v, i - v * others, 0));
+  }
+};
+
+/// Multiplies by a factor.
+struct Scaler {
+  float factor;
+  float *values;
+
+  PULSORA_HD void operator()(int64_t i) const { values[i] *= factor; }
 };
 
 /// a(i, j) b(i, j), for sums over rows.

@@ -39,6 +39,10 @@ class TransferSchedule {
   int64_t longest(int64_t samples) const {
     return counts(Unit::Samples) ? std::min(samples, period_) : samples;
   }
+  /// The most transfers that may be due within `samples` samples.
+  int64_t mostWithin(int64_t samples) const {
+    return counts(Unit::Samples) ? (samples + period_ - 1) / period_ : 0;
+  }
   /// Counts `count` units, at most next(); returns whether a transfer is due now.
   bool passed(Unit unit, int64_t count) {
     if (!counts(unit)) return false;
@@ -47,6 +51,13 @@ class TransferSchedule {
     since_ = 0;
     return true;
   }
+
+  /// Counts `count` units, whatever is due within them.
+  void take(Unit unit, int64_t count) {
+    if (counts(unit)) since_ = (since_ + count) % period_;
+  }
+  /// Counts from 0 again.
+  void restart() { since_ = 0; }
 
   void saveTo(State &state, const std::string &name) const { state.values[name] = Value(since_); }
   /// StateError if the saved count does not fit this schedule; nothing has changed then.

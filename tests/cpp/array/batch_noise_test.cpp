@@ -297,7 +297,6 @@ TEST(BatchNoise, Property38_ATileGoesOnAsIfNeverStopped) {
   const auto train = [&](Tile &tile) {
     tile.update(rowMajor<const float>(x.data(), 8, 33), rowMajor<const float>(d.data(), 8, 21),
                 0.05f);
-    tile.postUpdate(0.05f);
   };
   Tile tile(21, 33, config, 5);
   train(tile);

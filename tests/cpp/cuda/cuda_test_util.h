@@ -145,7 +145,6 @@ inline Course train(const Context &context, const TileConfig &config, int steps,
     tile.forward(on.x.view(), y.view());
     tile.backward(on.d.view(), dx.view());
     tile.update(on.x.view(), on.d.view(), 0.05f);
-    tile.postUpdate(0.05f);
     run.results.push_back(y.host(context));
     run.results.push_back(dx.host(context));
   }

@@ -29,8 +29,7 @@ std::vector<Mat> step(Tile &tile, int n) {
   Mat y(7, 12), dx(7, 10), w(12, 10);
   tile.forward(in.view(), y.view());
   tile.backward(grad.view(), dx.view());
-  tile.update(in.view(), grad.view(), 0.05f);
-  if (n % 3 == 2) tile.postUpdate(0.05f);
+  tile.update(in.view(), grad.view(), 0.05f, n % 3 == 2 ? BatchEnd::Now : BatchEnd::Later);
   tile.getWeights(w.view());
   return {y, dx, w};
 }

@@ -74,6 +74,59 @@ TEST(Array, IrDropFollowsItsFormula) {
   EXPECT_FLOAT_EQ(lateness(3, 4), 1.0f - 1.0f / 16.0f);
 }
 
+/// The share of its ideal current that a cell delivers.
+float kept(const WireLoss &loss, float late) { return 1.0f - loss.everywhere - loss.far * late; }
+
+TEST(Wires, KeepThePolynomialUpToTheJunction) {
+  for (float a = 0.0f; a <= kWireJunction; a += 0.001f) {
+    EXPECT_EQ(wireDrop(a).far, a * (0.05f * (a * a) - 0.2f * a + 0.5f));
+    EXPECT_EQ(wireDrop(a).everywhere, 0.0f);
+  }
+}
+
+TEST(Wires, TheJunctionIsTheOnlyCrossingOfBothCurves) {
+  const auto above = [](double a) {
+    const double t = std::tanh(std::sqrt(a)) / std::sqrt(a);
+    return a * (0.05 * a * a - 0.2 * a + 0.5) - 1.5 * (1.0 - t);
+  };
+  EXPECT_NEAR(above(double(kWireJunction)), 0.0, 1e-8);
+  for (double a = 0.01; a < 1e4; a *= 1.01) EXPECT_EQ(above(a) > 0.0, a > double(kWireJunction));
+  const WireLoss below = wireDrop(kWireJunction);
+  const WireLoss beyond = wireDrop(std::nextafter(kWireJunction, 2.0f));
+  EXPECT_NEAR(below.far, beyond.far, 2e-7);
+}
+
+TEST(Wires, AUniformLineDeliversTheTanhOfItsLengthBeyondTheJunction) {
+  for (double a = double(kWireJunction) * 1.0001; a < 1e12; a *= 1.02) {
+    const double t = std::tanh(std::sqrt(a)) / std::sqrt(a);
+    const WireLoss loss = wireDrop(float(a));
+    EXPECT_NEAR(1.0 - double(loss.everywhere) - 2.0 / 3.0 * double(loss.far), t, 3e-7) << a;
+    EXPECT_GE(loss.everywhere, 0.0f);
+  }
+  const WireLoss all = wireDrop(kInfinity);
+  EXPECT_EQ(all.everywhere, 1.0f);
+  EXPECT_EQ(all.far, 0.0f);
+}
+
+TEST(Wires, EachCellKeepsAShareThatFallsWithTheLoad) {
+  for (float late : {0.0f, 0.1f, 0.5f, 2.0f / 3.0f, 0.9f, 1.0f}) {
+    float earlier = 1.0f;
+    for (double a = 1e-6; a < 1e12; a *= 1.001) {
+      const float now = kept(wireDrop(float(a)), late);
+      ASSERT_LE(now, earlier + 3e-7f) << a << ", lateness " << late;
+      ASSERT_GE(now, -3e-7f) << a << ", lateness " << late;
+      earlier = now;
+    }
+  }
+}
+
+TEST(Wires, AnOverflowingLoadLeavesNothing) {
+  ArrayEffects e;
+  e.irDrop = 1.0f;
+  e.wireScale = 1e30f;
+  EXPECT_EQ(arrayOutput(e, {2.0f, 1e20f, 1.5f, 0.0f, 0.0f}, 0.0f, 0.0f), 0.0f);
+}
+
 TEST(Array, LineVoltageIsTheDifferenceToTheReferenceLine) {
   ArrayEffects e;
   e.lineVoltage = true;

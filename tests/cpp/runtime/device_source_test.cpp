@@ -6,8 +6,8 @@
 
 #include "array/make_device_model.h"
 #include "devices/soft_bounds.h"
-#include "runtime/compiler.h"
 #include "runtime/embedded_headers.h"
+#include "runtime/private_folder.h"
 
 // Equal bits of a model from source and the built-in model are tested from Python
 // (tests/python/test_device_source.py): registered here, it would stay for the other tests.

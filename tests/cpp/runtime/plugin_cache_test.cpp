@@ -4,11 +4,12 @@
 #include <chrono>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <thread>
 #include <vector>
 
 #include "core/check.h"
-#include "runtime/compiler.h"
+#include "runtime/private_folder.h"
 
 namespace pulsora {
 namespace {
@@ -86,6 +87,19 @@ TEST_F(PluginCacheTest, FilesAndFoldersThatOthersCanWriteToAreNotUsed) {
   EXPECT_FALSE(stored.read("link"));
   fs::permissions(folder, fs::perms::group_write, fs::perm_options::add);
   EXPECT_THROW(cache(), ConfigError);
+}
+
+TEST_F(PluginCacheTest, AFifoInPlaceOfAFileIsRemoved) {
+  PluginCache stored = cache();
+  stored.write("key", "body");
+  fs::remove(fileOf("key"));
+  ASSERT_EQ(::mkfifo(fileOf("key").c_str(), 0600), 0);
+  EXPECT_FALSE(stored.readAny("key"));
+  EXPECT_FALSE(stored.read("key"));
+  ASSERT_EQ(warnings.size(), 2u);
+  EXPECT_NE(warnings[0].find("is no regular file; it is not used"), std::string::npos);
+  EXPECT_NE(warnings[1].find("is no regular file; it is removed"), std::string::npos);
+  EXPECT_FALSE(fs::exists(fileOf("key")));
 }
 
 TEST_F(PluginCacheTest, BeyondItsLimitThoseUsedLongestAgoGo) {

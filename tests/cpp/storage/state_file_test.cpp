@@ -265,7 +265,6 @@ TEST_F(StateFile, Property38_ATileGoesOnFromItsFileToTheBit) {
     for (int i = 0; i < 3; ++i) {
       tile.forward(rowMajor(x.data(), 4, 5), rowMajor(y.data(), 4, 3));
       tile.update(rowMajor(x.data(), 4, 5), rowMajor(d.data(), 4, 3), 0.1f);
-      tile.postUpdate(0.1f);
     }
     return y;
   };

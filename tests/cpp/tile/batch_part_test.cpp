@@ -48,7 +48,6 @@ Tile trained(const std::string &kind, const Value::Map &periphery, Value::Map ex
   const Batch start = randomBatch(kCols, kCols, kRows, 1);
   tile.setWeights(start.xRows(0, kRows));
   tile.update(start.xView(), start.dView(), 0.1f);
-  tile.postUpdate(0.1f);
   return tile;
 }
 

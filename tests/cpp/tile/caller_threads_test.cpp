@@ -44,7 +44,6 @@ void step(Tile &tile, uint64_t number) {
   tile.forward(b.xView(), rowMajor(y.data(), 8, kRows));
   tile.backward(b.dView(), rowMajor(dx.data(), 8, kCols));
   tile.update(b.xView(), b.dView(), 0.1f);
-  tile.postUpdate(0.1f);
 }
 
 State trained(int number) {

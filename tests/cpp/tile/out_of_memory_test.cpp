@@ -154,7 +154,6 @@ struct Bench {
     tile.forward(batch.xRows(0, samples), yView().block(0, 0, samples, kRows));
     tile.backward(batch.dRows(0, samples), dxView().block(0, 0, samples, kCols));
     tile.update(batch.xRows(0, samples), batch.dRows(0, samples), 0.1f);
-    tile.postUpdate(0.1f);
   }
   void forward() { tile.forward(batch.xView(), yView()); }
   void backward() { tile.backward(batch.dView(), dxView()); }
@@ -169,8 +168,9 @@ std::vector<Operation> operations() {
   return {
       {"forward", [](Bench &b) { b.forward(); }},
       {"backward", [](Bench &b) { b.backward(); }},
-      {"update", [](Bench &b) { b.tile.update(b.batch.xView(), b.batch.dView(), 0.1f); }},
-      {"post_update", [](Bench &b) { b.tile.postUpdate(0.1f); }},
+      {"update",
+       [](Bench &b) { b.tile.update(b.batch.xView(), b.batch.dView(), 0.1f, BatchEnd::Later); }},
+      {"end_batch", [](Bench &b) { b.tile.endBatch(0.1f); }},
       {"get_weights", [](Bench &b) { b.tile.getWeights(b.weightsView()); }},
       {"set_weights", [](Bench &b) { b.tile.setWeights(b.weightsView()); }},
       {"get_array", [](Bench &b) { b.tile.getArray("visible", b.weightsView()); }},
@@ -193,7 +193,8 @@ std::vector<Operation> operations() {
        }},
       {"gated update",
        [](Bench &b) {
-         b.tile.adapter().update(b.batch.xView(), b.batch.dView(), b.gates.xView(), 0.1f);
+         b.tile.adapter().update(b.batch.xView(), b.batch.dView(), b.gates.xView(), 0.1f,
+                                 BatchEnd::Later);
        }},
       {"transfer", [](Bench &b) { b.tile.adapter().transfer(); }},
       {"re-init vectors", [](Bench &b) { b.tile.adapter().setReinitVectors(b.bShape()); }},

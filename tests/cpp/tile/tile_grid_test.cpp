@@ -96,7 +96,6 @@ Results readOneByOne(const Plan &plan, std::vector<Tile> &tiles, const Batch &ba
     addTo(out.y, plan.outputs, rows, y);
     addTo(out.dx, plan.inputs, cols, dx);
     tiles[k].update(rowMajor(in.data(), kBatch, x), rowMajor(back.data(), kBatch, d), 0.1f);
-    tiles[k].postUpdate(0.1f);
   }
   return out;
 }
@@ -117,7 +116,6 @@ TEST_P(GridOfKind, Property37_HasTheBitsOfItsTilesOneByOne) {
         const Results expected = readOneByOne(plan, alone, batch, part);
         const Results found = readTogether(grid, batch, part);
         grid.update(batch.xView(), batch.dView(), 0.1f);
-        grid.postUpdate(0.1f);
         EXPECT_EQ(found.y, expected.y);
         EXPECT_EQ(found.dx, expected.dx);
       }
@@ -146,12 +144,9 @@ TEST_P(GridOfKind, Property37_TilesUpdatedElsewhereHaveTheSameBits) {
     EXPECT_EQ(readTogether(here, batch).y, expected.y);
     EXPECT_EQ(readTogether(there, batch).dx, expected.dx);
     grid.update(batch.xView(), batch.dView(), 0.1f);
-    grid.postUpdate(0.1f);
     here.updateSome(first, batch.xView(), batch.dView(), 0.1f);
-    here.postUpdateSome(first, 0.1f);
     EXPECT_FALSE(sameState(mine[5].state(), alone[5].state()));
     there.updateSome(second, batch.xView(), batch.dView(), 0.1f);
-    there.postUpdateSome(second, 0.1f);
     share(first, here, there);
     share(second, there, here);
     for (size_t k = 0; k < alone.size(); ++k) {

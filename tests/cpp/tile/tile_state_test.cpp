@@ -23,12 +23,11 @@ TEST_P(TileOfKind, Property38_ResumeIsTheUninterruptedRun) {
   // Also in the middle of a mini-batch.
   Tile cut = makeTile(GetParam());
   const Batch b = randomBatch(6, kCols, kRows, 1);
-  cut.update(b.xRows(0, 4), b.dRows(0, 4), 0.1f);
+  cut.update(b.xRows(0, 4), b.dRows(0, 4), 0.1f, BatchEnd::Later);
   Tile loaded = makeTile(GetParam());
   loaded.loadState(cut.state());
   for (Tile *tile : {&cut, &loaded}) {
     tile->update(b.xRows(4, 6), b.dRows(4, 6), 0.1f);
-    tile->postUpdate(0.1f);
   }
   EXPECT_EQ(run(cut, 0, 2), run(loaded, 0, 2));
 }

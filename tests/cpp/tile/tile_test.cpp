@@ -57,7 +57,7 @@ TEST_P(TileOfKind, Property07_BadInputIsRefusedAndChangesNothing) {
     EXPECT_THROW(tile.update(good.xView(), bad.dView(), 0.1f), InputError);
     EXPECT_THROW(tile.forward(bad.xView(), yView), InputError);
     EXPECT_THROW(tile.update(good.xView(), good.dView(), value), ConfigError);
-    EXPECT_THROW(tile.postUpdate(value), ConfigError);
+    EXPECT_THROW(tile.endBatch(value), ConfigError);
     try {
       tile.update(bad.xView(), good.dView(), 0.1f);
     } catch (const InputError &error) {
@@ -201,18 +201,18 @@ TEST(Tile, ALongUpdateMayPauseAndEndBetweenTwoSamples) {
     Tile parts = makeTile(kind);
     Tile ended = makeTile(kind);
     Tile same = makeTile(kind);
-    whole.update(b.xView(), b.dView(), 0.01f);
+    whole.update(b.xView(), b.dView(), 0.01f, BatchEnd::Later);
     int pauses = 0;
-    parts.update(b.xView(), b.dView(), 0.01f, [&] { ++pauses; });
+    parts.update(b.xView(), b.dView(), 0.01f, BatchEnd::Later, [&] { ++pauses; });
     EXPECT_GE(pauses, 2);
     EXPECT_TRUE(sameState(whole.state(), parts.state()));
-    EXPECT_THROW(
-        ended.update(b.xView(), b.dView(), 0.01f, [] { throw std::runtime_error("stop"); }),
-        std::runtime_error);
+    EXPECT_THROW(ended.update(b.xView(), b.dView(), 0.01f, BatchEnd::Now,
+                              [] { throw std::runtime_error("stop"); }),
+                 std::runtime_error);
     const auto done = static_cast<int64_t>(ended.counters().updateSamples);
     EXPECT_GT(done, 0);
     EXPECT_LT(done, kMany);
-    same.update(b.xRows(0, done), b.dRows(0, done), 0.01f);
+    same.update(b.xRows(0, done), b.dRows(0, done), 0.01f, BatchEnd::Later);
     EXPECT_TRUE(sameState(ended.state(), same.state()));
   }
 }
@@ -227,7 +227,7 @@ TEST(Tile, UpdatesThatMustNotBeCutDoNotPause) {
   TileConfig config;
   config.compound = single;
   Tile tile(kRows, kCols, config, 1);
-  tile.update(b.xView(), b.dView(), 0.01f, [] { FAIL() << "it pauses"; });
+  tile.update(b.xView(), b.dView(), 0.01f, BatchEnd::Now, [] { FAIL() << "it pauses"; });
 }
 
 TEST(Tile, CountersEndBeforeTheNumbersOfTheirDraws) {
@@ -247,7 +247,7 @@ TEST(Tile, CountersEndBeforeTheNumbersOfTheirDraws) {
   EXPECT_THROW(tile.forward(b.xView(), rowMajor(y.data(), 1, kRows)), InputError);
   EXPECT_THROW(tile.backward(b.dView(), rowMajor(dx.data(), 1, kCols)), InputError);
   EXPECT_THROW(tile.update(b.xView(), b.dView(), 0.1f), InputError);
-  EXPECT_THROW(tile.postUpdate(0.1f), InputError);
+  EXPECT_THROW(tile.endBatch(0.1f), InputError);
   EXPECT_THROW(tile.setWeights(weights), InputError);
   EXPECT_THROW(tile.setArray("visible", weights), InputError);
   EXPECT_THROW(tile.resetColumns("visible", 0, 1, 1.0f), InputError);

@@ -80,9 +80,9 @@ inline Numbers run(Tile &tile, uint64_t from, uint64_t steps, int64_t part = 6) 
     }
     for (int64_t s = 0; s < 6; s += part) {
       const int64_t end = std::min<int64_t>(s + part, 6);
-      tile.update(b.xRows(s, end), b.dRows(s, end), 0.1f);
+      tile.update(b.xRows(s, end), b.dRows(s, end), 0.1f, BatchEnd::Later);
     }
-    tile.postUpdate(0.1f);
+    tile.endBatch(0.1f);
     out.insert(out.end(), y.begin(), y.end());
     out.insert(out.end(), dx.begin(), dx.end());
   }

@@ -122,6 +122,24 @@ class TestWords {
     return w;
   }
 
+  /// One sample that sends counts[k] pulses, at most `slots`, to the k-th cell of a line, a column
+  /// or a row; negative ones go down.
+  static TestWords onLine(int64_t rows, int64_t cols, bool columns, int64_t line,
+                          const float *counts, int slots, uint64_t first) {
+    TestWords w(rows, cols, 1, slots, first);
+    const auto train = [](float n) { return (uint64_t{1} << static_cast<int>(std::abs(n))) - 1; };
+    if (columns) {
+      w.setLine(w.xBits_, w.xSigns_, cols, 0, line, ~uint64_t{0}, false);
+      for (int64_t k = 0; k < rows; ++k)
+        w.setLine(w.dBits_, w.dSigns_, rows, 0, k, train(counts[k]), counts[k] > 0.0f);
+    } else {
+      w.setLine(w.dBits_, w.dSigns_, rows, 0, line, ~uint64_t{0}, false);
+      for (int64_t k = 0; k < cols; ++k)
+        w.setLine(w.xBits_, w.xSigns_, cols, 0, k, train(counts[k]), counts[k] > 0.0f);
+    }
+    return w;
+  }
+
   PulseWords view() const {
     PulseWords p;
     p.kind = kind_;

@@ -21,7 +21,6 @@ void use(const TileConfig &config) {
     tile.forward(rowMajor<const float>(x, 2, kCols), rowMajor(y, 2, kRows));
     tile.backward(rowMajor<const float>(d, 2, kRows), rowMajor(dx, 2, kCols));
     tile.update(rowMajor<const float>(x, 2, kCols), rowMajor<const float>(d, 2, kRows), 0.1f);
-    tile.postUpdate(0.1f);
   }
   static_cast<void>(tile.statistics());
   Tile other(kRows, kCols, config, 7);

@@ -30,7 +30,6 @@ void use(Tile &tile) {
   require(std::all_of(y, y + kRows, [](float v) { return std::isfinite(v); }),
           "a read is not finite");
   tile.update(rowMajor(x, 1, kCols), rowMajor(d, 1, kRows), 0.1f);
-  tile.postUpdate(0.1f);
 }
 
 }  // namespace

@@ -10,15 +10,20 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import torch
 
 from pulsora.nn.autograd.factored_gradient import AnalogGradient
+from pulsora.nn.tiles.checkpointing import is_checkpointed
 from pulsora.nn.tiles.factor_pairs import Factors, Pair
+from pulsora.nn.tiles.layer_names import described
+from pulsora.nn.tiles.patches import Patches
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import Tensor
     from typing_extensions import Self
 
     from pulsora.nn.tiles.tile_array import TileArray
 
-__all__ = ["AnalogParameter"]
+__all__ = ["AnalogParameter", "analog_arrays"]
 
 # Backward passes whose gradients are kept:
 _PASSES_KEPT = 8  # for a parameter without an optimiser of pulsora.optim
@@ -26,6 +31,11 @@ _MOST_PASSES = 10_000  # for one with an optimiser that makes no step
 _MANY_PASSES = 1_000  # before a warning
 _MANY_BYTES = 1 << 30
 _PASSES_BETWEEN_CHECKS = 100
+
+_MOST_PATCHES = 1 << 27
+"""Bytes of patches that a read of a convolution keeps until the step. Of more, and of all reads
+after a backward pass whose step is still to come, it keeps the images, and the step takes the
+patches again."""
 
 
 class AnalogParameter(torch.nn.Parameter):
@@ -66,14 +76,27 @@ class AnalogParameter(torch.nn.Parameter):
         torch._C._disabled_torch_function_impl  # type: ignore[assignment]  # noqa: SLF001
     )
 
-    def gradient(self, x: Tensor, d: Tensor, gate: Tensor | None = None) -> AnalogGradient:
+    def keeps_images(self, patches: Patches) -> bool:
+        """Whether images of a convolution are kept for the step, instead of their patches."""
+        size = patches.numel()
+        if self.array.process_group.gathers or 2 * patches.images.numel() > size:
+            return False  # several processes send rows, which are patches
+        if is_checkpointed():  # whose runs have to keep the same
+            return True
+        gradient = self.grad
+        accumulates = isinstance(gradient, AnalogGradient) and bool(gradient.factors.pairs)
+        is_trained = self.requires_grad and torch.is_grad_enabled()
+        return is_trained and (accumulates or 4 * size > _MOST_PATCHES)
+
+    def gradient(
+        self, x: Tensor | Patches, d: Tensor, gate: Tensor | None = None
+    ) -> AnalogGradient:
         """Returns the gradient with the factors x [m, in_features] and d [m, out_features].
 
         `gate` [m, rank] is the gate of the read, if the read was gated.
         """
-        factors = Factors(
-            (Pair.of(x.detach(), d.detach(), gate),), is_fixed=self.array.facts.reuses_reads
-        )
+        pair = Pair.of(x if isinstance(x, Patches) else x.detach(), d.detach(), gate)
+        factors = Factors((pair,), is_fixed=self.array.facts.reuses_reads)
         return AnalogGradient(factors, self.shape, self.device)
 
     @property
@@ -130,8 +153,20 @@ class AnalogParameter(torch.nn.Parameter):
     def __reduce_ex__(self, _protocol: SupportsIndex) -> tuple[Any, ...]:
         return AnalogParameter, (self.array, self.requires_grad)
 
+    @property
+    def described(self) -> str:
+        """The name of the layer if it is known, its type and its sizes."""
+        return described(self.array)
+
     def __repr__(self) -> str:  # type: ignore[override]
         return f"AnalogParameter(shape={list(self.shape)}, tiles={len(self.array)})"
+
+
+def analog_arrays(model: torch.nn.Module) -> Iterator[tuple[str, TileArray]]:
+    """Yields the names of a model's analog layers, and their tiles."""
+    for name, each in model.named_parameters(remove_duplicate=False):
+        if isinstance(each, AnalogParameter):
+            yield name.removesuffix("analog_weight").rstrip("."), each.array
 
 
 def _message(operation: str) -> str:
@@ -174,7 +209,7 @@ def _count_pass(parameter: Tensor) -> None:
             "layer to an optimiser of pulsora.optim before the first backward pass"
         )
         warnings.warn(
-            f"{passes} backward passes have gone through {parameter}, which no optimiser of "
+            f"{passes} backward passes have gone through {parameter.described}, which no optimiser of "
             "pulsora.optim has taken up; their gradients are not kept. Make an AnalogSGD or "
             "AnalogOptimizer with all parameters of the model, or freeze the layer by "
             "layer.analog_weight.requires_grad_(False)",
@@ -188,7 +223,7 @@ def _count_pass(parameter: Tensor) -> None:
     elif not factors.has_warned and (passes >= _MANY_PASSES or factors.bytes >= _MANY_BYTES):
         factors.has_warned = True
         warnings.warn(
-            f"{passes} backward passes have gone through {parameter} without a step of its "
+            f"{passes} backward passes have gone through {parameter.described} without a step of its "
             f"optimiser; all their factors are kept ({factors.bytes / 1e6:.0f} MB). Call step() "
             "or zero_grad() more often, or freeze the layer by "
             "layer.analog_weight.requires_grad_(False)",

@@ -8,6 +8,7 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map
 
 from pulsora.nn.tiles.factor_pairs import Pair
+from pulsora.nn.tiles.patches import as_matrix
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -90,7 +91,8 @@ class AnalogGradient(torch.Tensor):
         """The product [out_features, in_features], formed now."""
         with torch.no_grad(), torch.autocast(self.device.type, enabled=False):
             total = torch.zeros(self.shape, device=self.device)
-            for x, d, *_ in self.pairs:
+            for inputs, d, *_ in self.pairs:
+                x = as_matrix(inputs)
                 groups = x.shape[1] // self.shape[1]
                 blocks = zip(
                     total.chunk(groups), d.chunk(groups, 1), x.chunk(groups, 1), strict=True
@@ -260,7 +262,7 @@ def _unscale(gradients: Sequence[Tensor], found_inf: Tensor, factor: Tensor) -> 
     for gradient in gradients:
         if isinstance(gradient, AnalogGradient):
             for x, d, *_ in gradient.pairs:
-                is_bad = ~(x.isfinite().all() & d.isfinite().all())
+                is_bad = ~(as_matrix(x).isfinite().all() & d.isfinite().all())
                 found_inf.copy_(torch.maximum(found_inf, is_bad.to(found_inf)))
             _multiply_into(gradient, factor)
 

@@ -9,7 +9,9 @@ from torch.utils.dlpack import from_dlpack
 
 from pulsora.nn.autograd.differentiation import differentiable_once
 from pulsora.nn.autograd.factored_gradient import bias_gradient
+from pulsora.nn.autograd.kept_inputs import inputs_to_keep, kept_inputs
 from pulsora.nn.tiles.checkpointing import repeats
+from pulsora.nn.tiles.layer_names import named_errors
 from pulsora.nn.tiles.separate_tiles import adapter_in
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pulsora.nn.autograd.analog_parameter import AnalogParameter
+    from pulsora.nn.tiles.patches import Patches
     from pulsora.nn.tiles.tile_array import TileArray
     from pulsora.nn.tiles.tile_read import ReadPosition
 
@@ -34,7 +37,7 @@ def require_unchanged(weight: AnalogParameter, changes: int) -> None:
     changed = weight.array.changes - changes
     if changed:
         raise RuntimeError(
-            f"{weight}, which a backward pass has to read, has been modified by an inplace "
+            f"the weight of {weight.described}, which a backward pass has to read, has been modified by an inplace "
             f"operation ({changed} times: a step, set_weights or load_state_dict) since the "
             "forward pass; run the backward pass before the step, or the forward pass again "
             "after it"
@@ -71,6 +74,7 @@ def gated_read(
     rows: tuple[Sequence[int], int],
     *,
     training: bool,
+    patches: Patches | None = None,
 ) -> Tensor:
     """Reads y = W x + alpha A (gate * (B x)) + bias, with the same gate in all tiles of a layer.
 
@@ -81,6 +85,7 @@ def gated_read(
         bias: Bias of the layer, if it has one.
         rows: Arguments of `begin_read`, as is `training`.
         training: Whether the module that reads is in training mode.
+        patches: Images from which x is taken, and which are kept instead of x.
 
     Raises:
         ValueError: if a tile has no adapter, the adapters have different ranks, or the gate another
@@ -113,7 +118,7 @@ def gated_read(
         )
     position = array.begin_read(*rows, training=training)
     y: Tensor = _GatedProduct.apply(  # type: ignore[no-untyped-call]
-        x, weights, weight, bias, position
+        x, weights, weight, bias, position, patches
     )
     return y
 
@@ -129,9 +134,11 @@ class _GatedProduct(torch.autograd.Function):
         weight: AnalogParameter,
         bias: Tensor | None,
         position: ReadPosition,
+        patches: Patches | None,
     ) -> Tensor:
         y, ctx.reads = _forward(weight.array, x, gate, position)
-        ctx.save_for_backward(x, gate, bias)
+        kept, ctx.patches = inputs_to_keep(x, patches)
+        ctx.save_for_backward(kept, gate, bias)
         ctx.weight, ctx.position = weight, position
         ctx.changes = weight.array.changes
         return y if bias is None else y + bias
@@ -139,10 +146,11 @@ class _GatedProduct(torch.autograd.Function):
     @staticmethod
     @differentiable_once
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        x, gate, bias = ctx.saved_tensors
+        kept, gate, bias = ctx.saved_tensors
+        x = kept_inputs(kept, ctx.patches)
         weight: AnalogParameter = ctx.weight
         process_group, position = weight.array.process_group, ctx.position
-        needs_x, needs_gate, needs_weight, needs_bias, _ = ctx.needs_input_grad
+        needs_x, needs_gate, needs_weight, needs_bias, *_ = ctx.needs_input_grad
         reads = needs_x or needs_gate or weight.array.facts.reuses_reads
         if reads:
             require_unchanged(weight, ctx.changes)
@@ -158,15 +166,16 @@ class _GatedProduct(torch.autograd.Function):
         )
         dx = d_gate = None
         if reads:
-            dx, d_gate = map(
-                process_group.to_local, _backward(weight.array, d, gate, ctx.reads, position)
-            )
+            with named_errors(weight.array):
+                read = _backward(weight.array, d, gate, ctx.reads, position)
+            dx, d_gate = map(process_group.to_local, read)
         all_x, all_d, all_gate = gathered()
         return (
             dx,
             d_gate,
             weight.gradient(all_x, all_d, all_gate) if needs_weight else None,
             bias_gradient(all_d, bias) if needs_bias else None,
+            None,
             None,
         )
 

@@ -100,7 +100,8 @@ class WeightCopy(torch.Tensor):
         """The end of the error about a product."""
         return (
             "was given a copy of an analog layer's weights, so the tiles would not be read, noise "
-            "and converters included; call the layer itself. A perfect product is x @ "
+            "and converters included; call the layer itself, or keep the layer digital: "
+            "convert_to_analog(model, config, exclude=[its name]). A perfect product is x @ "
             f"{self._name()}.T"
         )
 
@@ -174,7 +175,7 @@ class WeightCopy(torch.Tensor):
             warnings.warn(
                 f"{name} multiplies by a copy of an analog layer's weights: a perfect read, "
                 "without the noise and the converters of the tiles, although gradients reach them. "
-                "Call the layer to read them. If a perfect read is meant, multiply by "
+                "Call the layer to read them, or keep it digital (exclude of convert_to_analog). If a perfect read is meant, multiply by "
                 "layer.get_weights()[0] or layer.weight.detach(), without a gradient of the tiles, "
                 "or ignore this warning",
                 stacklevel=5,  # past the wrappers of _disable_dynamo
@@ -194,7 +195,7 @@ class BaseWeight(WeightCopy):
 
     of_products = (
         "was given the weight of the base of an adapted layer, so the adapter would be left out; "
-        "call the layer itself"
+        "call the layer itself, or add no adapter to it: add_adapters(model, exclude=[its name])"
     )
     of_writes = (
         "layer.weight of an adapted layer is a view of its base's, for reading; write to "

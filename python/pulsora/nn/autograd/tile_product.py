@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pulsora.nn.autograd.differentiation import differentiable_once, require_no_transform
+from pulsora.nn.autograd.differentiation import differentiable_once
 from pulsora.nn.autograd.factored_gradient import bias_gradient
 from pulsora.nn.autograd.gated_product import gated_read, own, require_unchanged
+from pulsora.nn.autograd.kept_inputs import inputs_to_keep, kept_inputs
 from pulsora.nn.tiles.checkpointing import require_first_run
+from pulsora.nn.tiles.layer_names import named_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pulsora.nn.autograd.analog_parameter import AnalogParameter
+    from pulsora.nn.tiles.patches import Patches
     from pulsora.nn.tiles.tile_read import ReadPosition
 
 __all__ = ["NOT_TRACED", "read_tiles", "require_untraced"]
@@ -36,8 +39,10 @@ class _AnalogProduct(torch.autograd.Function):
         weight: AnalogParameter,
         bias: Tensor | None,
         position: ReadPosition,
+        patches: Patches | None,
     ) -> Tensor:
-        ctx.save_for_backward(x, bias)
+        kept, ctx.patches = inputs_to_keep(x, patches)
+        ctx.save_for_backward(kept, bias)
         ctx.weight, ctx.position = weight, position
         ctx.changes = weight.array.changes
         y = weight.array.forward(x, position)
@@ -48,9 +53,10 @@ class _AnalogProduct(torch.autograd.Function):
     @staticmethod
     @differentiable_once
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        x, bias = ctx.saved_tensors
+        kept, bias = ctx.saved_tensors
+        x = kept_inputs(kept, ctx.patches)
         weight: AnalogParameter = ctx.weight
-        needs_x, needs_weight, needs_bias, _ = ctx.needs_input_grad
+        needs_x, needs_weight, needs_bias, *_ = ctx.needs_input_grad
         reads = needs_x or weight.array.facts.reuses_reads
         if reads:
             require_unchanged(weight, ctx.changes)
@@ -64,12 +70,15 @@ class _AnalogProduct(torch.autograd.Function):
         )
         dx = None
         if reads:
-            dx = weight.array.process_group.to_local(weight.array.backward(d, ctx.position))
+            with named_errors(weight.array):
+                dx = weight.array.backward(d, ctx.position, is_temporary=ctx.patches is not None)
+            dx = weight.array.process_group.to_local(dx)
         all_x, all_d = gathered()
         return (
             dx,
             weight.gradient(all_x, all_d) if needs_weight else None,
             bias_gradient(all_d, bias) if needs_bias else None,
+            None,
             None,
         )
 
@@ -82,8 +91,7 @@ NOT_TRACED = (
 
 
 def require_untraced() -> None:
-    """Raises RuntimeError if a tracer would record one read, and inside torch.func."""
-    require_no_transform()
+    """Raises RuntimeError if a tracer would record one read."""
     if (
         torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
         or torch.compiler.is_exporting()
@@ -99,18 +107,20 @@ def read_tiles(
     rows: tuple[Sequence[int], int],
     *,
     training: bool,
+    patches: Patches | None = None,
 ) -> Tensor:
     """Reads y = W x + bias, differentiable, outside torch.compile.
 
-    `rows` and `training` are arguments of `begin_read`.
+    `rows` and `training` are arguments of `begin_read`. `patches` are images from which x is
+    taken, and which are kept instead of x.
     """
     if torch.compiler.is_compiling():
         torch._dynamo.graph_break(msg=NOT_TRACED)  # noqa: SLF001 - documented for this
         read: Callable[..., Tensor] = torch.compiler.disable(  # type: ignore[no-untyped-call]
             _product
         )
-        return read(x, weight, bias, gate, rows, training)
-    return _product(x, weight, bias, gate, rows, training)
+        return read(x, weight, bias, gate, rows, training, patches)
+    return _product(x, weight, bias, gate, rows, training, patches)
 
 
 def _product(
@@ -120,10 +130,13 @@ def _product(
     gate: Tensor | None,
     rows: tuple[Sequence[int], int],
     training: bool,
+    patches: Patches | None,
 ) -> Tensor:
     require_first_run()
     if gate is not None:
-        return gated_read(x, gate, weight, bias, rows, training=training)
+        return gated_read(x, gate, weight, bias, rows, training=training, patches=patches)
     position = weight.array.begin_read(*rows, training=training)
-    y: Tensor = _AnalogProduct.apply(x, weight, bias, position)  # type: ignore[no-untyped-call]
+    y: Tensor = _AnalogProduct.apply(  # type: ignore[no-untyped-call]
+        x, weight, bias, position, patches
+    )
     return y

@@ -57,7 +57,13 @@ class BatchShard(NamedTuple):
 
 
 class SingleProcess:
-    """Single-process implementation of the interface to torch.distributed."""
+    """Single-process implementation of the interface to torch.distributed.
+
+    Attributes:
+        gathers: Whether `gather` adds the rows of other processes.
+    """
+
+    gathers = False
 
     def to_global(self, d: Tensor) -> Tensor:
         """Scales a gradient of this process's loss to the loss of the global batch."""
@@ -97,6 +103,9 @@ class SingleProcess:
 
     def exchange(self, array: object) -> None:
         """Begins to send changes in the tiles of `pulsed_here`, and to receive all others."""
+
+    def agree_on_step(self, updated: Sequence[object]) -> None:
+        """Raises RuntimeError if processes are about to update other layers than these arrays."""
 
     def stepped(self) -> None:
         """Runs after each step of an optimiser."""

@@ -12,7 +12,14 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from types import TracebackType
 
-__all__ = ["is_evaluation", "repeated_read", "repeats", "replayed_reads", "require_first_run"]
+__all__ = [
+    "is_checkpointed",
+    "is_evaluation",
+    "repeated_read",
+    "repeats",
+    "replayed_reads",
+    "require_first_run",
+]
 
 _Read = tuple[object, Any]  # the reader, and the position of its read
 
@@ -118,6 +125,11 @@ def is_evaluation(*, training: bool) -> bool:
     Without gradients, every read is, unless it is the first run of a checkpointed part.
     """
     return not training or not (torch.is_grad_enabled() or _active.stack)
+
+
+def is_checkpointed() -> bool:
+    """Whether a part of a model is run under `replayed_reads`, for the first time or again."""
+    return bool(_active.stack)
 
 
 def repeats() -> bool:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from pulsora.nn.tiles.patches import Patches, as_matrix
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -17,7 +19,7 @@ __all__ = ["Factors", "Pair", "TileSamples", "concatenated"]
 class Pair(NamedTuple):
     """Inputs x [m, groups * in_features] and output gradients d [m, out_features] of a read."""
 
-    x: Tensor
+    x: Tensor | Patches
     d: Tensor
     versions: tuple[int, int]
     """Version counters of torch for x and d when the pair was made."""
@@ -25,7 +27,7 @@ class Pair(NamedTuple):
     """Weights [m, rank] of the adapters' components in a gated read; never written to."""
 
     @classmethod
-    def of(cls, x: Tensor, d: Tensor, gate: Tensor | None = None) -> Pair:
+    def of(cls, x: Tensor | Patches, d: Tensor, gate: Tensor | None = None) -> Pair:
         """Makes a pair of the present values."""
         return cls(x, d, (x._version, d._version), gate)  # noqa: SLF001 - documented by torch
 
@@ -34,7 +36,15 @@ class Pair(NamedTuple):
         """Concatenates the samples of pairs; several pairs must be without gates."""
         if len(pairs) == 1:
             return pairs[0]
-        return cls.of(torch.cat([x for x, *_ in pairs]), torch.cat([d for _, d, *_ in pairs]))
+        inputs = [pair.x for pair in pairs]
+        patches = [x for x in inputs if isinstance(x, Patches)]
+        alike = {(x.images.shape[1:], *x[1:]) for x in patches}
+        x: Tensor | Patches
+        if len(patches) == len(inputs) and len(alike) == 1:
+            x = patches[0]._replace(images=torch.cat([each.images for each in patches]))
+        else:
+            x = torch.cat([as_matrix(each) for each in inputs])
+        return cls.of(x, torch.cat([d for _, d, *_ in pairs]))
 
     def scaled(self, factor: Tensor | float) -> Pair:
         """Returns a pair with d times the factor; the tensors of this pair do not change."""
@@ -91,7 +101,7 @@ class Factors:
 class TileSamples(NamedTuple):
     """Contiguous samples of an update, with d divided by the scales of the weights."""
 
-    x: Tensor
+    x: Tensor | Patches
     d: Tensor
     gate: Tensor | None
     """Weights of the adapters' components, if their read was gated."""

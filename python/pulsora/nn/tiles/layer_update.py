@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pulsora import _core
+from pulsora.nn.tiles.layer_names import named_errors
+from pulsora.nn.tiles.patches import Patches
 from pulsora.nn.tiles.tile_read import for_tile
 
 if TYPE_CHECKING:
@@ -49,7 +51,10 @@ def apply_updates(updates: Sequence[LayerUpdate]) -> None:
         MemoryError: if memory cannot be reserved; nothing has changed then.
     """
     updates = [update for update in updates if update.samples]
-    calls = [_call(update) for update in updates]
+    calls = []
+    for update in updates:
+        with named_errors(update.array):
+            calls.append(_call(update))
     shared = [i for i, call in enumerate(calls) if call[3] is not None]
     try:
         if shared:
@@ -61,9 +66,20 @@ def apply_updates(updates: Sequence[LayerUpdate]) -> None:
             array.process_group.exchange(array)
             begun = last + 1
         _core.apply_updates(calls[begun:])
+    except (ValueError, RuntimeError):
+        _raise_named(updates, calls)
+        raise
     finally:
         for update in updates:
             update.array.changes += update.factors.pairs == ()
+
+
+def _raise_named(updates: Sequence[LayerUpdate], calls: Sequence[tuple[Any, ...]]) -> None:
+    """Raises what a single layer refuses, with the name of the layer; nothing if none refuses."""
+    for update, call in zip(updates, calls, strict=True):
+        if update.factors.pairs:  # not yet updated
+            with named_errors(update.array):
+                _core.apply_updates([call], ask_only=True)
 
 
 def _call(update: LayerUpdate) -> tuple[Any, ...]:
@@ -72,5 +88,8 @@ def _call(update: LayerUpdate) -> tuple[Any, ...]:
     is_gated = any(each.gate is not None for each in update.samples)
     rows = sum(len(each.d) for each in update.samples)
     mine = None if is_gated else array.process_group.pulsed_here(array, rows)
-    samples = [(for_tile(x), for_tile(d), gate) for x, d, gate in update.samples]
+    samples = [
+        (x.for_core() if isinstance(x, Patches) else for_tile(x), for_tile(d), gate)
+        for x, d, gate in update.samples
+    ]
     return array.together, samples, update.lr, mine, update.factors

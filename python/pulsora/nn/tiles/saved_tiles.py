@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from pulsora.state import StateError, from_tensors
 from pulsora.tile import Tile
@@ -17,7 +18,43 @@ if TYPE_CHECKING:
 
     from pulsora.config import TileConfig
 
-__all__ = ["restored"]
+__all__ = ["SavedTile", "require_no_module", "restored"]
+
+
+def require_no_module(name: str) -> None:
+    """Raises RuntimeError for attributes of modules, to which tools load tensor by tensor."""
+    if name in {"_parameters", "_buffers"}:
+        raise RuntimeError(
+            "the state of tiles is not loaded tensor by tensor (as accelerate's functions for "
+            "large models do); load it by model.load_state_dict(state)"
+        )
+
+
+class SavedTile:
+    """The tensors of a tile's state as attributes; a name with a dot is one attribute of another.
+
+    Args:
+        tensors: The tensors by their names, or the ends of their names.
+    """
+
+    def __init__(self, tensors: Mapping[str, NDArray[Any]]) -> None:
+        self._tensors = tensors
+
+    def __getattr__(self, name: str) -> Tensor | SavedTile:
+        require_no_module(name)
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name in self._tensors:
+            return torch.from_numpy(self._tensors[name])
+        inside = {
+            rest: array
+            for full, array in self._tensors.items()
+            for start, dot, rest in [full.partition(".")]
+            if dot and start == name
+        }
+        if not inside:
+            raise AttributeError(f"the state of this tile has no tensor {name!r}")
+        return SavedTile(inside)
 
 
 def restored(

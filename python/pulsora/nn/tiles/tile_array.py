@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from pulsora import _core
@@ -12,7 +13,8 @@ from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS, BatchShard
 from pulsora.nn.tiles.checkpointing import is_evaluation, repeated_read, repeats
 from pulsora.nn.tiles.factor_pairs import TileSamples, concatenated
 from pulsora.nn.tiles.partition import configs_of_columns, even_slices, tiles_of_layer
-from pulsora.nn.tiles.saved_tiles import restored
+from pulsora.nn.tiles.patches import Patches
+from pulsora.nn.tiles.saved_tiles import SavedTile, require_no_module, restored
 from pulsora.nn.tiles.separate_tiles import SeparateTiles
 from pulsora.nn.tiles.tile_read import ReadPosition, read
 from pulsora.nn.tiles.weight_scaling import require_finite_weights, require_scales
@@ -23,7 +25,6 @@ from pulsora.tile.clipping import confined
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
 
@@ -71,6 +72,8 @@ class TileArray:
             process.
         changes: Number of changes of the weights, which a backward read compares with its forward.
         was_read: Whether a layer has read the tiles since they were made.
+        name: The name of the layer in its model; empty if it is not known.
+        layer_type: The class of the layer.
 
     Raises:
         ValueError: for a negative limit; a ConfigError if the configuration does not suit a tile.
@@ -112,6 +115,8 @@ class TileArray:
         self.process_group: SingleProcess = SINGLE_PROCESS
         self.changes = 0
         self.was_read = False
+        self.name = ""
+        self.layer_type = "of tiles"
         self._limits = limits
         self.tile_config, largest = tiles_of_layer(config, limits)
         block = out_features // groups
@@ -204,11 +209,11 @@ class TileArray:
         evaluation = shard is None or is_evaluation(training=training)
         begun = ReadPosition(shard or BatchShard((math.prod(shape),)), evaluation=evaluation)
         repeated: ReadPosition | None = repeated_read(
-            self, lambda: begun._replace(numbers=self._next_samples(evaluation=evaluation))
+            self, lambda: begun._replace(numbers=self.next_samples(evaluation=evaluation))
         )
         return repeated or begun
 
-    def _next_samples(self, *, evaluation: bool) -> list[int]:
+    def next_samples(self, *, evaluation: bool) -> list[int]:
         """Returns the number of the next sample in each tile."""
         if evaluation:
             return [tile._core.evaluation_sample() for tile in self]  # noqa: SLF001
@@ -225,30 +230,34 @@ class TileArray:
         y = read(by, x.detach().contiguous(), self.shape[0], position)
         return y if self.scales is None else y * self.scales
 
-    def backward(self, d: Tensor, position: ReadPosition | None = None) -> Tensor:
+    def backward(
+        self, d: Tensor, position: ReadPosition | None = None, *, is_temporary: bool = False
+    ) -> Tensor:
         """Reads dx [m, groups * in_features] = W^T d for d [m, out_features] through the periphery.
 
-        `position` is the position of the forward read.
+        `position` is the position of the forward read. `is_temporary` is for `read`.
         """
         position = position or ReadPosition(BatchShard((len(d),)))
         d = d if self.scales is None else d * self.scales
         columns = self.groups * self.shape[1]
-        return read(self.whole.backward, d.detach().contiguous(), columns, position)
+        lines = d.detach().contiguous()
+        return read(self.whole.backward, lines, columns, position, is_temporary=is_temporary)
 
     def prepared(self, pairs: Sequence[Pair]) -> list[TileSamples]:
         """Prepares pairs (x, d) for an update; pairs of few samples are concatenated."""
         made = []
         for x, d, _, gate in concatenated(pairs):
             back = d if self.scales is None else d / self.scales
-            made.append(TileSamples(x.contiguous(), back.contiguous(), gate))
+            inputs = x if isinstance(x, Patches) else x.contiguous()
+            made.append(TileSamples(inputs, back.contiguous(), gate))
         return made
 
     def get_weights(self) -> Tensor:
         """Returns a copy of the weights [out_features, in_features] that a perfect read sees."""
-        weights = torch.empty(self.shape, device="cpu")
+        values = np.empty(self.shape, np.float32)
         for row, col, tile in self.parts():
-            weights.numpy()[row, col] = tile.weights
-        weights = weights.to(self.device)
+            values[row, col] = tile.weights
+        weights = torch.from_numpy(values).to(self.device)
         return weights if self.scales is None else weights * self.scales[:, None]
 
     def set_weights(self, weights: Tensor, scales: Tensor | None = None) -> None:
@@ -303,6 +312,17 @@ class TileArray:
             for j, tile in enumerate(tiles)
             for name, array in to_tensors(tile.state()).items()
         }
+
+    def __getattr__(self, name: str) -> object:
+        """Returns the state of tile i_j, whose tensors are attributes, as tools of torch ask for.
+
+        torch.distributed.checkpoint.state_dict follows the names of a state_dict through a model.
+        """
+        i, _, j = name.partition("_")
+        if i.isdecimal() and j.isdecimal() and int(i) < len(self.rows) and int(j) < len(self.cols):
+            return SavedTile(to_tensors(self.grid[int(i)][int(j)].state()))
+        require_no_module(name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Restores the tensors of `state_tensors`, seed and scales included.
@@ -361,6 +381,7 @@ class TileArray:
                 **self._limits,
             },
             "state": {name: tensor.numpy() for name, tensor in self.state_tensors().items()},
+            "layer": (self.name, self.layer_type),
             "evaluated": [tile._core.evaluated for tile in self],  # noqa: SLF001
         }
 
@@ -369,5 +390,6 @@ class TileArray:
         self.load_state_tensors(  # of tensors in earlier versions
             {name: torch.as_tensor(values) for name, values in saved["state"].items()}
         )
+        self.name, self.layer_type = saved.get("layer", (self.name, self.layer_type))
         for tile, samples in zip(self, saved.get("evaluated", ()), strict=False):
             tile._core.evaluated = samples  # noqa: SLF001

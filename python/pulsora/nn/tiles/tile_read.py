@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from pulsora.nn.tiles.mapped_memory import mapped
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -30,12 +32,21 @@ class ReadPosition(NamedTuple):
     evaluation: bool = False
 
 
-def read(by: Callable[..., object], lines: Tensor, outputs: int, position: ReadPosition) -> Tensor:
-    """Reads contiguous rows, mini-batch after mini-batch, into a tensor allocated by torch.
+def read(
+    by: Callable[..., object],
+    lines: Tensor,
+    outputs: int,
+    position: ReadPosition,
+    *,
+    is_temporary: bool = False,
+) -> Tensor:
+    """Reads contiguous rows, mini-batch after mini-batch, into a new tensor.
 
-    Wrapping a tile's own buffer would cost more than the read.
+    Wrapping a tile's own buffer would cost more than the read. A temporary result is dropped before
+    the next read.
     """
-    out = lines.new_empty(len(lines), outputs)
+    shape = (len(lines), outputs)
+    out = mapped(lines, *shape) if is_temporary else lines.new_empty(shape)
     shard = position.shard
     first, of = shard.first, shard.of
     for into, given in zip(shard.split(out), shard.split(lines), strict=True):

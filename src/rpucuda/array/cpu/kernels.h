@@ -4,6 +4,7 @@
 #include "array/cpu/batch.h"
 #include "array/cpu/dense.h"
 #include "array/cpu/sparse.h"
+#include "array/line_events.h"
 
 // The CPU kernels of a device model, compiled once per instruction set from this one text. Lanes
 // are kBlock neighbouring cells; every loop over lanes is free of branches and calls, so that the
@@ -144,6 +145,21 @@ struct Kernels {
                     void *) {
     overCells(Array<Device>::of(a), WriteCell{from}, begin, end);
   }
+
+  // --- cells of visited lines
+
+  static void pulseLines(const CellArray &a, const LinePulses &pulses, uint64_t *sent,
+                         int64_t begin, int64_t end, void *) {
+    const Array<Device> array = Array<Device>::of(a);
+    const PulseLine<Device> work{pulses};
+    uint64_t count = 0;
+    for (int64_t i = begin; i < end; ++i) count += work(array, i);
+    __atomic_fetch_add(sent, count, __ATOMIC_RELAXED);
+  }
+  static void tapLines(const CellArray &a, const LineTaps &taps, int64_t begin, int64_t end,
+                       void *) {
+    overCells(Array<Device>::of(a), TapLine<Device>{taps}, begin, end);
+  }
 };
 
 }  // namespace cpu
@@ -151,8 +167,9 @@ struct Kernels {
 template <class Device, Isa isa>
 const PulsedKernels &cpuKernels() {
   using K = cpu::Kernels<isa, Device>;
-  static constexpr PulsedKernels kTable = {&K::construct, &K::update, nullptr,   &K::describe,
-                                           &K::balance,   &K::relax,  &K::reset, &K::write};
+  static constexpr PulsedKernels kTable = {&K::construct,  &K::update,  nullptr,   &K::describe,
+                                           &K::balance,    &K::relax,   &K::reset, &K::write,
+                                           &K::pulseLines, &K::tapLines};
   return kTable;
 }
 

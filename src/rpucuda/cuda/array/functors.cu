@@ -1,6 +1,7 @@
 // The functors of array/ on a GPU.
 
 #include "array/cell_functors.h"
+#include "array/line_copies.h"
 #include "cuda/core/for_each.cuh"
 
 namespace pulsora {
@@ -12,5 +13,8 @@ PULSORA_ON_GPU(StoredWeight);
 PULSORA_ON_GPU(DescribeSeen);
 PULSORA_ON_GPU(ColumnScaler);
 PULSORA_ON_GPU(ScaledCopier);
+PULSORA_ON_GPU(LineReader);
+PULSORA_ON_GPU(TapReader);
+PULSORA_ON_GPU(LineWriter);
 
 }  // namespace pulsora

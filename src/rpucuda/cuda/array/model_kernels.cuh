@@ -1,6 +1,7 @@
 #pragma once
 
 #include "array/cell_events.h"
+#include "array/line_events.h"
 #include "cuda/array/batch_update.cuh"
 #include "cuda/array/model_launches.h"
 #include "cuda/array/pulsed_update.cuh"
@@ -21,6 +22,30 @@ __global__ void __launch_bounds__(kCellThreads)
   for (int64_t i = begin + static_cast<int64_t>(blockIdx.x) * kCellThreads + threadIdx.x; i < end;
        i += stride) {
     work(array, i);
+  }
+}
+
+/// Carries out LinePulses for the elements [begin, end), and adds the number of pulses to `*sent`.
+template <class Device>
+__global__ void __launch_bounds__(kCellThreads)
+    pulseLinesKernel(Array<Device> array, PulseLine<Device> work, uint64_t *sent, int64_t begin,
+                     int64_t end) {
+  awaitEarlier();
+  __shared__ unsigned together;
+  if (threadIdx.x == 0) together = 0;
+  __syncthreads();
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kCellThreads;
+  unsigned mine = 0;
+  for (int64_t i = begin + static_cast<int64_t>(blockIdx.x) * kCellThreads + threadIdx.x; i < end;
+       i += stride) {
+    mine += work(array, i);
+  }
+  const unsigned ofWarp = __reduce_add_sync(0xffffffffu, mine);
+  if ((threadIdx.x & 31) == 0 && ofWarp) atomicAdd(&together, ofWarp);
+  __syncthreads();
+  if (threadIdx.x == 0 && together) {
+    atomicAdd(reinterpret_cast<unsigned long long *>(sent),
+              static_cast<unsigned long long>(together));
   }
 }
 
@@ -45,6 +70,10 @@ constexpr auto codeOf() {
     return &cellsKernel<Device, ResetCell>;
   } else if constexpr (kernel == ModelKernel::Write) {
     return &cellsKernel<Device, WriteCell>;
+  } else if constexpr (kernel == ModelKernel::PulseLines) {
+    return &pulseLinesKernel<Device>;
+  } else if constexpr (kernel == ModelKernel::TapLines) {
+    return &cellsKernel<Device, TapLine<Device>>;
   } else if constexpr (kernel == ModelKernel::UpdateOne) {
     return &updateKernel<Device, 1>;
   } else if constexpr (kernel == ModelKernel::UpdateTwo) {

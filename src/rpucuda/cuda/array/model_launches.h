@@ -1,6 +1,7 @@
 #pragma once
 
 #include "array/cell_events.h"
+#include "array/line_events.h"
 #include "cuda/array/launch_arguments.h"
 #include "cuda/core/grid.h"
 #include "devices/batch_noise.h"
@@ -20,6 +21,8 @@ enum class ModelKernel : int {
   Relax,
   Reset,
   Write,
+  PulseLines,
+  TapLines,
   UpdateOne,
   UpdateTwo,
   UpdateMost,
@@ -28,7 +31,7 @@ enum class ModelKernel : int {
   MergeTiles,
   Deferred,
 };
-constexpr int kModelKernels = 12;
+constexpr int kModelKernels = 14;
 
 /// The kernels of `Device` as a table. The Launcher has
 ///
@@ -71,6 +74,18 @@ struct ModelLaunches {
   static void write(const CellArray &array, MatrixView<const float> from, int64_t begin,
                     int64_t end, void *stream) {
     overCells<ModelKernel::Write>(Array<Device>::of(array), WriteCell{from}, begin, end, stream);
+  }
+  static void pulseLines(const CellArray &array, const LinePulses &pulses, uint64_t *sent,
+                         int64_t begin, int64_t end, void *stream) {
+    if (begin >= end) return;
+    Launcher::template launch<ModelKernel::PulseLines>(stream, gridFor(end - begin, kCellThreads),
+                                                       kCellThreads, Array<Device>::of(array),
+                                                       PulseLine<Device>{pulses}, sent, begin, end);
+  }
+  static void tapLines(const CellArray &array, const LineTaps &taps, int64_t begin, int64_t end,
+                       void *stream) {
+    overCells<ModelKernel::TapLines>(Array<Device>::of(array), TapLine<Device>{taps}, begin, end,
+                                     stream);
   }
 
   template <ModelKernel kernel, int kArrays>
@@ -140,8 +155,9 @@ struct ModelLaunches {
         words, deferred);
   }
 
-  static constexpr PulsedKernels kTable = {&construct, &update, &updateTogether, &describe,
-                                           &balance,   &relax,  &reset,          &write};
+  static constexpr PulsedKernels kTable = {&construct,  &update,  &updateTogether, &describe,
+                                           &balance,    &relax,   &reset,          &write,
+                                           &pulseLines, &tapLines};
 };
 
 }  // namespace gpu

@@ -1,6 +1,7 @@
 // The functors of transfer/ on a GPU.
 
 #include "cuda/core/for_each.cuh"
+#include "transfer/line_buffer.h"
 #include "transfer/line_functors.h"
 #include "transfer/plan_formulas.h"
 
@@ -9,6 +10,14 @@ namespace pulsora {
 PULSORA_ON_GPU(UnitMatrix);
 PULSORA_ON_GPU(DifferenceWriter);
 PULSORA_ON_GPU(WholePulses);
+PULSORA_ON_GPU(DrivenLines);
+PULSORA_ON_GPU(LineProduct);
+PULSORA_ON_GPU(LineCounts);
+PULSORA_ON_GPU(Scaler);
+PULSORA_ON_GPU(LineCollector);
+PULSORA_ON_GPU(ChopperTurner);
+PULSORA_ON_GPU(ChoppedInput);
+PULSORA_ON_GPU(AutoRates);
 PULSORA_SUM_ON_GPU(ProductTerm);
 PULSORA_ON_GPU(PulseTrainDrives);
 

@@ -43,7 +43,6 @@ struct Step {
     tile.forward(on.x.view(), y.view());
     tile.backward(on.d.view(), dx.view());
     tile.update(on.x.view(), on.d.view(), 0.1f);
-    tile.postUpdate(0.1f);
   }
 };
 
@@ -177,9 +176,9 @@ TEST(CudaStream, ATileMayChangeItsStream) {
   Tile moving(200, 300, singleConfig(), 1, 0, one.context());
   PULSORA_CUDA_CHECK(cudaDeviceSynchronize());
   for (int n = 0; n < 20; ++n) {
-    still.update(on.x.view(), on.d.view(), 0.1f);
+    still.update(on.x.view(), on.d.view(), 0.1f, BatchEnd::Later);
     moving.setContext(n % 2 ? one.context() : two.context());
-    moving.update(on.x.view(), on.d.view(), 0.1f);
+    moving.update(on.x.view(), on.d.view(), 0.1f, BatchEnd::Later);
   }
   EXPECT_TRUE(sameState(still.state(), moving.state()));
 }

@@ -4,6 +4,7 @@
 #include "cuda/cuda_test_util.h"
 #include "linalg/gemm.h"
 #include "linalg/math_util.h"
+#include "periphery/line_formulas.h"
 
 // Reads on the GPU, and the matrix products behind them.
 
@@ -31,6 +32,62 @@ TEST(CudaTile, Property36_ReadsAgreeToRoundingWithCublas) {
       }
     }
   }
+}
+
+/// How many loads of lines lie up to the junction, beyond it, and where far cells deliver nothing.
+std::vector<int> countLoads(MatrixView<const float> weights, const Batch &batch, float gw) {
+  std::vector<int> counts(3);
+  const MatrixView<const float> x = batch.xView();
+  for (int64_t i = 0; i < x.rows; ++i) {
+    float largest = 0.0f;
+    for (int64_t j = 0; j < x.cols; ++j) largest = std::fmax(largest, std::fabs(x(i, j)));
+    for (int64_t l = 0; l < weights.rows; ++l) {
+      float sum = 0.0f;
+      for (int64_t j = 0; j < x.cols; ++j) sum += std::fabs(weights(l, j) * x(i, j)) / largest;
+      const float load = sum * static_cast<float>(x.cols) / gw;
+      ++counts[load <= kWireJunction ? 0 : (wireDrop(load).everywhere > 0.0f ? 2 : 1)];
+    }
+  }
+  return counts;
+}
+
+// Weights are set, because weights of 0 leave wires without a load.
+TEST(CudaTile, Property36_PoorWiresHaveTheBitsOfTheCpu) {
+  PULSORA_REQUIRE_GPU();
+  constexpr int64_t kRows = 45;
+  constexpr int64_t kCols = 70;
+  const Batch batch = randomBatch(33, kCols, kRows, 4);
+  const Batch weights = randomBatch(kRows, kCols, 1, 5);
+  std::vector<int> counts(3);
+  for (const float gw : {1000.0f, 100.0f, 10.0f}) {
+    const std::vector<int> here = countLoads(weights.xView(), batch, gw);
+    for (size_t i = 0; i < 3; ++i) counts[i] += here[i];
+    for (const MvType passes : {MvType::OnePass, MvType::PosNegSeparateDigitalSum}) {
+      SCOPED_TRACE(message("wire of ", gw, ", passes ", static_cast<int>(passes)));
+      TileConfig config = idealConfig();
+      for (IOParameters *io : {&config.forward, &config.backward}) {
+        io->mv_type = passes;
+        io->ir_drop = 1.0f;
+        io->ir_drop_gw_div_gmax = gw;
+        io->out_res = 0.0f;
+      }
+      std::vector<std::vector<float>> results[2];
+      for (const Context &context : {cpuContext(), reproducibleGpu()}) {
+        Tile tile(kRows, kCols, config, 5, 2, context);
+        tile.setWeights(DeviceMatrix(context, weights.xView()).view());
+        const DeviceBatch on(context, batch);
+        DeviceMatrix y(context, batch.samples, kRows);
+        DeviceMatrix dx(context, batch.samples, kCols);
+        tile.forward(on.x.view(), y.view());
+        tile.backward(on.d.view(), dx.view());
+        results[context.onCpu() ? 0 : 1] = {y.host(context), dx.host(context)};
+      }
+      for (size_t r = 0; r < 2; ++r) {
+        ASSERT_TRUE(sameBits(results[0][r], results[1][r])) << "result " << r;
+      }
+    }
+  }
+  for (int count : counts) EXPECT_GT(count, 100);
 }
 
 // Both ways of repeating reads on the GPU: row by row in small arrays, and by the whole grid.

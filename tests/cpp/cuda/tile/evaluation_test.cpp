@@ -38,7 +38,6 @@ Result evaluated(const Context &context, const TileConfig &config) {
       result.reads.push_back(dx.host(context));
     }
     all.update(on.x.view(), on.d.view(), 0.05f);
-    all.postUpdate(0.05f);
   };
   for (uint64_t n = 0; n < 3; ++n) step(grid, n);
   tiles[0].reseed(91);

@@ -79,7 +79,6 @@ class TestGrid {
       const DeviceMatrix x(context_, block(batch, true, col, tile));
       const DeviceMatrix d(context_, block(batch, false, row, tile));
       tile->update(x.view(), d.view(), lr);
-      tile->postUpdate(lr);
     }
   }
 
@@ -126,7 +125,6 @@ std::vector<Course> trainGrid(const Context &context, const Cuts &cuts, const Ti
     grid.forward(given.x.view(), y.view());
     grid.backward(given.d.view(), dx.view());
     grid.update(given.x.view(), given.d.view(), 0.1f);
-    grid.postUpdate(0.1f);
     results.push_back(y.host(context));
     results.push_back(dx.host(context));
   }
@@ -178,6 +176,10 @@ TEST(CudaTileGrid, Property36_HasTheBitsOfItsTilesInEverySetting) {
                                {{"write_noise_std", Value(0.5)}, {"lifetime", Value(100.0)}});
        })},
       {"wires", singleConfig([](Parts &p) { p.forward.ir_drop = 1.0f; })},
+      {"poor wires", singleConfig([](Parts &p) {
+         p.forward.ir_drop = p.backward.ir_drop = 1.0f;
+         p.forward.ir_drop_gw_div_gmax = p.backward.ir_drop_gw_div_gmax = 5.0f;
+       })},
       {"perfect", idealConfig()},
   };
   for (const auto &[name, config] : configs) {
@@ -257,11 +259,8 @@ TEST(CudaTileGrid, Property36_TilesUpdatedElsewhereHaveTheSameBits) {
           trainingBatch(kUneven.batch, alone.inputs(), alone.outputs(), false, 80 + step);
       const DeviceBatch given(context, batch);
       grid.update(given.x.view(), given.d.view(), 0.1f);
-      grid.postUpdate(0.1f);
       here.updateSome(mine, given.x.view(), given.d.view(), 0.1f);
-      here.postUpdateSome(mine, 0.1f);
       there.updateSome(theirs, given.x.view(), given.d.view(), 0.1f);
-      there.postUpdateSome(theirs, 0.1f);
       share(mine, here, there);
       share(theirs, there, here);
       for (size_t i = 0; i < alone.tiles().size(); ++i) {
@@ -280,7 +279,7 @@ TEST(CudaTileGrid, TilesThatAreUpdatedElsewhereTellOfBadInputsToo) {
   Batch batch = trainingBatch(kUneven.batch, test.inputs(), test.outputs(), false, 3);
   std::fill(batch.x.begin(), batch.x.end(), std::numeric_limits<float>::quiet_NaN());
   const DeviceBatch given(context, batch);
-  grid.updateSome({0}, given.x.view(), given.d.view(), 0.1f);
+  grid.updateSome({0}, given.x.view(), given.d.view(), 0.1f, BatchEnd::Later);
   for (size_t i = 0; i < test.tiles().size(); ++i)
     EXPECT_THROW(test.tiles()[i].state(), InputError) << i;
 }
@@ -294,7 +293,6 @@ TEST(CudaTileGrid, ARefusedUpdateChangesNothing) {
   TileGrid grid = first.together();
   EXPECT_THROW(grid.update(given.x.view(), given.d.view(), 1e30f), ConfigError);
   grid.update(given.x.view(), given.d.view(), 0.1f);
-  grid.postUpdate(0.1f);
   second.updateApart(batch, 0.1f);
   for (size_t i = 0; i < first.tiles().size(); ++i)
     EXPECT_TRUE(sameState(first.tiles()[i].state(), second.tiles()[i].state())) << i;

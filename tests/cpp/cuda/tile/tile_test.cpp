@@ -52,6 +52,14 @@ TEST(CudaTile, Property36_PeripheryWithReproducibleProducts) {
       {"pcm noise",
        [](IOParameters &io) { io.w_noise = 0.02f, io.w_noise_type = WeightNoiseType::PcmRead; }},
       {"wire", [](IOParameters &io) { io.ir_drop = 1.0f, io.ir_drop_gw_div_gmax = 500.0f; }},
+      {"wires near the junction",
+       [](IOParameters &io) { io.ir_drop = 1.0f, io.ir_drop_gw_div_gmax = 50.0f; }},
+      {"poor wires", [](IOParameters &io) { io.ir_drop = 1.0f, io.ir_drop_gw_div_gmax = 5.0f; }},
+      {"poor wires in two passes",
+       [](IOParameters &io) {
+         io.mv_type = MvType::PosNegSeparateDigitalSum, io.w_read_asymmetry_dtod = 0.1f;
+         io.ir_drop = 1.0f, io.ir_drop_gw_div_gmax = 5.0f, io.r_series = 0.01f;
+       }},
       {"offsets",
        [](IOParameters &io) { io.v_offset_std = 0.05f, io.r_series = 0.01f, io.out_bound = 0.5f; }},
       {"nonlinear",
@@ -221,9 +229,9 @@ TEST(CudaTile, Property36_UpdatesByDefaultProducts) {
           for (const int64_t start : {0, 24}) {
             const int64_t count = start == 0 ? 24 : 40;
             tile.update(on.x.view().block(start, 0, count, kCourseCols),
-                        on.d.view().block(start, 0, count, kCourseRows), 0.05f);
+                        on.d.view().block(start, 0, count, kCourseRows), 0.05f, BatchEnd::Later);
           }
-          tile.postUpdate(0.05f);
+          tile.endBatch(0.05f);
           states[context.onCpu() ? 0 : 1] = tile.state();
         }
         EXPECT_TRUE(sameState(states[0], states[1]));
@@ -256,20 +264,21 @@ TEST(CudaTile, Property07_InputsThatAreNotFiniteChangeNothing) {
       for (const bool inX : {false, true}) {
         Tile tile(kCourseRows, kCourseCols, config, 5, 2, gpu);
         const DeviceBatch good(gpu, randomBatch(4, kCourseCols, kCourseRows, 1));
-        tile.update(good.x.view(), good.d.view(), 0.05f);
+        tile.update(good.x.view(), good.d.view(), 0.05f, BatchEnd::Later);
         const State before = tile.state();
         Batch batch = randomBatch(4, kCourseCols, kCourseRows, 2);
         (inX ? batch.x : batch.d)[5] = bad;
         const DeviceBatch on(gpu, batch);
-        tile.update(on.x.view(), on.d.view(), 0.05f);
-        tile.update(good.x.view(), good.d.view(), 0.05f);  // skipped as well: nobody was told yet
+        tile.update(on.x.view(), on.d.view(), 0.05f, BatchEnd::Later);
+        // Skipped as well: nobody was told yet.
+        tile.update(good.x.view(), good.d.view(), 0.05f, BatchEnd::Later);
         EXPECT_THROW(tile.state(), InputError);
         const State after = tile.state();  // reported once
         for (const auto &[name, tensor] : before.tensors) {
           if (name.find("snapshot") != std::string::npos) continue;  // retaken for each mini-batch
           EXPECT_EQ(tensor.bytes, after.tensors.at(name).bytes) << name;
         }
-        tile.update(good.x.view(), good.d.view(), 0.05f);
+        tile.update(good.x.view(), good.d.view(), 0.05f, BatchEnd::Later);
         EXPECT_FALSE(sameState(after, tile.state()));
       }
     }

@@ -62,8 +62,8 @@ TEST(CudaTrainingGraph, Property37_RunsGiveThePlainCallsBits) {
     graph.add(library.stream, 3, [&] { kept.forward(x.view(), y.view()); });
     library.copy(y, d);
     graph.add(library.stream, 3, [&] { kept.backward(d.view(), dx.view()); });
-    graph.add(library.stream, 3, [&] { kept.update(x.view(), d.view(), lr); });
-    graph.add(library.stream, 3, [&] { kept.postUpdate(lr); });
+    graph.add(library.stream, 3, [&] { kept.update(x.view(), d.view(), lr, BatchEnd::Later); });
+    graph.add(library.stream, 3, [&] { kept.endBatch(lr); });
     library.end();
     graph.finish(library.graph);
     EXPECT_EQ(kept.counters().forwardSamples, 0U);  // nothing has run yet
@@ -75,7 +75,6 @@ TEST(CudaTrainingGraph, Property37_RunsGiveThePlainCallsBits) {
       plain.forward(x.view(), expectedY.view());
       plain.backward(expectedY.view(), expectedDx.view());
       plain.update(x.view(), expectedY.view(), lr);
-      plain.postUpdate(lr);
       graph.run(library.stream);
       ASSERT_TRUE(sameBits(expectedY.host(context), y.host(context))) << "step " << n;
       ASSERT_TRUE(sameBits(expectedDx.host(context), dx.host(context))) << "step " << n;

@@ -1,0 +1,113 @@
+"""Programming and drift of all layers of a model."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, TypeVar
+
+from pulsora.inference.times import seconds
+from pulsora.nn.base import AnalogModule
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from pulsora.nn.tiles.held_weights import HeldWeights
+    from pulsora.tile import Tile
+
+__all__ = ["drift", "held_layers", "program", "programmed_tiles", "unprogram"]
+
+_M = TypeVar("_M", bound="nn.Module")
+
+
+def program(model: _M, number: int = 0) -> _M:
+    """Programs the weights of all layers of InferenceConfig, in place; reads see time 0.
+
+    Other analog layers stay as they are.
+
+    Args:
+        model: A model with layers of InferenceConfig, or such a layer.
+        number: Number of the programming, from 0 to 2^47 - 1: each has errors of its own, and the
+            same number has the same errors again.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: If the model has no layer of InferenceConfig.
+        ConfigError: For a bad number.
+        InputError: If a weight is not finite; layers before that one are programmed.
+    """
+    zeros = sum(held.program(weight, number) for held, weight in held_layers(model))
+    if zeros:
+        warnings.warn(
+            f"{zeros} tiles have no weight but 0, and are programmed as zeros; write weights "
+            "before program()",
+            stacklevel=2,
+        )
+    return model
+
+
+def drift(model: _M, time: float | str, *, redraw: int = 0) -> _M:
+    """Lets the reads of all programmed layers see their arrays `time` after programming, in place.
+
+    The times may come in any order: the result does not depend on earlier calls.
+
+    Args:
+        model: A model that `program` has programmed.
+        time: Seconds since the end of programming, or a text such as "1 day" (`seconds`).
+        redraw: Number of the reading at this time; read noise is drawn for each.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: If the model has no layer of InferenceConfig.
+        ConfigError: For a time for which a noise model has no numbers; nothing has changed then.
+        StateError: If a layer is not programmed, or has changed since; nothing has changed then.
+    """
+    after = seconds(time)
+    layers = held_layers(model)
+    for held, weight in layers:
+        held.require_drift(weight, after)
+    for held, _ in layers:
+        held.drift(after, redraw)
+    return model
+
+
+def unprogram(model: _M) -> _M:
+    """Returns to reads of the weights themselves, in place.
+
+    Raises:
+        ValueError: If the model has no layer of InferenceConfig.
+    """
+    for held, _ in held_layers(model):
+        held.unprogram()
+    return model
+
+
+def programmed_tiles(model: nn.Module) -> list[Tile]:
+    """Returns the tiles of InferenceConfig of a model, in the order of its layers.
+
+    Raises:
+        ValueError: If there are none.
+    """
+    return [tile for held, _ in held_layers(model) for tile in held.array]
+
+
+def held_layers(model: nn.Module) -> list[tuple[HeldWeights, nn.Parameter]]:
+    """Returns tiles and weight of each layer of InferenceConfig, in the order of the model.
+
+    Raises:
+        ValueError: If there are none.
+    """
+    found = {
+        id(layer.held): (layer.held, layer.carrier)
+        for layer in model.modules()
+        if isinstance(layer, AnalogModule) and layer.held is not None
+    }
+    if not found:
+        raise ValueError(
+            "the model has no layer of InferenceConfig; make one by "
+            "pulsora.convert_to_analog(model, pulsora.InferenceConfig(...))"
+        )
+    return list(found.values())

@@ -1,0 +1,205 @@
+"""The carrier of a layer's weight: cells that pulses change, or a parameter of torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from pulsora.nn.autograd.analog_parameter import AnalogParameter
+from pulsora.nn.autograd.differentiation import NO_TRANSFORM, in_transform
+from pulsora.nn.autograd.tile_product import NOT_TRACED
+from pulsora.nn.clipping import clip_after_steps
+from pulsora.nn.tiled_module import TiledModule
+from pulsora.nn.tiles.held_weights import HeldWeights
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from torch import Tensor
+
+    from pulsora.nn.tiles.tile_array import TileArray
+
+__all__ = ["WeightCarrier", "place_of", "require_digital"]
+
+
+class WeightCarrier(TiledModule):
+    """A module whose weight is in cells (`analog_weight`), or a parameter of torch (`weight`).
+
+    The configuration's facts decide: with `digital_weight`, `weight` is a parameter that any
+    optimiser of torch trains, and its values are written to the tiles before each read.
+    """
+
+    held: HeldWeights | None = None
+    """The tiles of a weight that is a parameter of torch; None for weights in cells."""
+
+    digital_dtype: torch.dtype = torch.float32
+    """The type of the layer after `convert_to_digital`; old pickles have this default."""
+
+    def _carry(self, array: TileArray) -> None:
+        """Registers the weight, first among the parameters."""
+        if not array.facts.digital_weight:
+            self.register_parameter("analog_weight", AnalogParameter(array))
+            return
+        self.held = HeldWeights(array)
+        # The class has a property of this name, so that torch's register_parameter refuses it.
+        self._parameters["weight"] = nn.Parameter(torch.zeros(array.shape, device=array.device))
+        clip_after_steps(self)
+
+    @property
+    def carrier(self) -> nn.Parameter:
+        """The parameter that carries the weight: `analog_weight`, or `weight`."""
+        found = self._parameters.get("analog_weight" if self.held is None else "weight")
+        if found is None:
+            raise RuntimeError(NOT_TRACED)
+        return found
+
+    def _tiles(self) -> TileArray:
+        if self.held is not None:
+            return self.held.array
+        weight = self.carrier
+        if not isinstance(weight, AnalogParameter):
+            raise RuntimeError(  # noqa: TRY004 - torch.export and torch.func did it
+                NO_TRANSFORM if in_transform() else NOT_TRACED
+            )
+        return weight.array
+
+    def _share(self, other: WeightCarrier) -> None:
+        """Takes the weight of another layer; weights in cells bring their tiles along."""
+        name = "analog_weight" if self.held is None else "weight"
+        self._parameters[name] = other.carrier
+
+    @torch.no_grad()
+    def _write_matrix(self, matrix: Tensor) -> None:
+        """Writes weights [out_features, in_features]."""
+        if self.held is None:
+            self._tiles().set_weights(matrix)
+        else:
+            weight = self.carrier
+            weight.copy_(matrix.reshape(weight.shape))
+
+    def _read_matrix(self) -> Tensor:
+        """Returns a copy of the weights [out_features, in_features].
+
+        Of cells, these are the weights that a perfect read would see.
+        """
+        if self.held is None:
+            return self._tiles().get_weights()
+        return self.carrier.detach().reshape(self.held.array.shape).float().clone()
+
+    def _shape_weight(self, shape: Sequence[int]) -> None:
+        """Gives a weight that is a parameter of torch the shape that it has in torch's layer."""
+        if self.held is not None:
+            self._parameters["weight"] = nn.Parameter(self.carrier.detach().reshape(*shape))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> WeightCarrier:
+        # The probe's device is the tiles' new device; the numbers in tiles keep their type.
+        probe = fn(torch.empty(0, dtype=self.digital_dtype, device=self._tiles().device))
+        if probe.device.type == "cpu" and probe.is_shared():  # type: ignore[no-untyped-call]
+            raise RuntimeError("the tiles of an analog layer cannot be shared between processes")
+        place = place_of(probe.device)
+        if self.held is not None:
+            if place != self._tiles().device:
+                self._tiles().move(place)
+            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+            self.digital_dtype = probe.dtype
+            return self
+        if place != self._tiles().device:
+            self.carrier.move(place)  # type: ignore[attr-defined]
+        weight = self._parameters.pop("analog_weight")
+        try:
+            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        finally:
+            self._put_first(weight)
+        self.digital_dtype = probe.dtype
+        return self
+
+    def _put_first(self, weight: nn.Parameter | None) -> None:
+        others = dict(self._parameters)
+        self._parameters.clear()
+        self._parameters.update({"analog_weight": weight} | others)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        if self.held is not None:
+            clip_after_steps(self)
+            return
+        self._put_first(self._parameters.pop("analog_weight"))  # not so in earlier versions
+
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination.pop(f"{prefix}analog_weight", None)
+        for name, tensor in self._tiles().state_tensors().items():
+            destination[f"{prefix}tiles.{name}"] = tensor
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Mapping[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        ours = {name: value for name, value in state_dict.items() if name.startswith(prefix)}
+        start = f"{prefix}tiles."
+        tiles = {n.removeprefix(start): ours.pop(n) for n in list(ours) if n.startswith(start)}
+        missing: list[str] = []
+        super()._load_from_state_dict(
+            ours, prefix, local_metadata, strict, missing, unexpected_keys, error_msgs
+        )
+        missing_keys += [name for name in missing if name != f"{prefix}analog_weight"]
+        if self.held is not None:
+            self._load_held(tiles, prefix, error_msgs)
+            return
+        if not tiles:
+            missing_keys.append(f"{start}*")
+            if f"{prefix}weight" in state_dict:
+                error_msgs.append(
+                    f"{prefix}weight is of a digital layer, but this one is analog: load the state "
+                    "into the digital model and convert that by pulsora.convert_to_analog, or call "
+                    "set_weights(weight, bias) of the layer"
+                )
+            return
+        try:
+            self._tiles().load_state_tensors(tiles)
+            self.analog_weight.grad = None  # a gradient of other weights
+        except (ValueError, RuntimeError) as error:
+            error_msgs.append(f"{prefix.rstrip('.') or 'the layer'}: {error}")
+
+    def _load_held(self, tiles: Mapping[str, Tensor], prefix: str, error_msgs: list[str]) -> None:
+        """Loads the tiles of a weight that is a parameter; a state of torch's layer has none."""
+        try:
+            if tiles:
+                self._tiles().load_state_tensors(tiles)
+        except (ValueError, RuntimeError) as error:
+            error_msgs.append(f"{prefix.rstrip('.') or 'the layer'}: {error}")
+
+
+def require_digital(weight_scaling: object, *, analog_bias: bool) -> None:
+    """Raises ValueError for options that do not go with a weight that is a parameter of torch."""
+    if weight_scaling is not None:
+        raise ValueError(
+            f"weight_scaling = {weight_scaling!r}: tiles of InferenceConfig scale their weights "
+            "themselves (scaling_per of the configuration); leave it out"
+        )
+    if analog_bias:
+        raise ValueError(
+            "digital_bias = False: layers of InferenceConfig have a digital bias; leave it out"
+        )
+
+
+def place_of(device: torch.device) -> torch.device:
+    """Returns the device in the form that tiles use, with the number of a GPU."""
+    if device.type == "meta":
+        raise ValueError(
+            "an analog layer cannot be on the meta device, because its cells are sampled when it "
+            "is made; make it on 'cpu' or 'cuda'"
+        )
+    if device.type == "cuda" and str(device) == "cuda" and torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return device if device.type == "cuda" else torch.device(device.type)

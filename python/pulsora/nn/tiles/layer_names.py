@@ -1,0 +1,45 @@
+"""Names of layers in errors of their tiles."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pulsora.nn.tiles.tile_array import TileArray
+
+__all__ = ["described", "named_errors", "set_names"]
+
+_NAMED = "_pulsora_names_layer"
+
+
+def set_names(arrays: Iterable[tuple[str, TileArray]]) -> None:
+    """Gives arrays the names of their layers in a model; shared tiles get the first name."""
+    seen: set[int] = set()
+    for name, array in arrays:
+        if name and id(array) not in seen:
+            array.name = name
+        seen.add(id(array))
+
+
+def described(array: TileArray) -> str:
+    """Returns the name of the layer of an array if it is known, its type and its sizes."""
+    sizes = f"{array.layer_type} {list(array.shape)}"
+    return f"layer '{array.name}' ({sizes})" if array.name else f"layer {sizes}"
+
+
+@contextlib.contextmanager
+def named_errors(array: TileArray) -> Iterator[None]:
+    """Puts the name of the layer before the text of an error that is raised inside."""
+    try:
+        yield
+    except (ValueError, RuntimeError) as error:
+        # Errors of the user's own classes may have other arguments.
+        has_text = len(error.args) == 1 and isinstance(error.args[0], str)
+        if has_text and not hasattr(error, _NAMED):
+            error.args = (f"{described(array)}: {error.args[0]}",)
+            with contextlib.suppress(AttributeError):
+                setattr(error, _NAMED, True)
+        raise

@@ -1,0 +1,138 @@
+"""The programmed array of a tile: weights that are written once, and drift."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from pulsora.tile.arrays import read_only
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pulsora import _core
+    from pulsora.tile.arrays import Matrix
+
+__all__ = ["ProgrammedPoint", "Programming", "programming_of"]
+
+
+class ProgrammedPoint(NamedTuple):
+    """The state of a programmed array: which programming, and when it is read."""
+
+    number: int
+    """Number of the programming; each has programming errors of its own."""
+    time: float
+    """Seconds since the end of programming."""
+    redraw: int
+    """Number of the reading at that time; each has read noise of its own."""
+
+
+class Programming:
+    """The programmed array of a tile, `tile.programming` (of InferenceConfig).
+
+    What reads see is a function of the weights, the tile's seed and tile_id, the number of the
+    programming and the time. So the order of calls does not matter: `drift(60.0)` has the same bits
+    before and after `drift(1.0)`. Reads draw their noise by their number since the last call of
+    `program` or `drift`.
+
+    Until `program` is called, reads see the weights themselves.
+    """
+
+    def __init__(self, core: _core.Tile) -> None:
+        self._core = core
+
+    def program(self, number: int = 0) -> None:
+        """Programs the weights; reads see the array at the end of programming, time 0.
+
+        Args:
+            number: Number of the programming, from 0 to 2^47 - 1.
+
+        Raises:
+            ConfigError: For a bad number.
+            InputError: If a weight is not finite. Nothing has changed then.
+        """
+        if self._core.program(number):
+            warnings.warn(
+                "all weights are 0, and are programmed as zeros: reads see noise without a scale "
+                "as 0; write weights before program()",
+                stacklevel=2,
+            )
+
+    def drift(self, time: float, *, redraw: int = 0) -> None:
+        """Lets reads see the array `time` seconds after programming, whatever they saw before.
+
+        Args:
+            time: Seconds since the end of programming, finite and >= 0.
+            redraw: Number of the reading at this time, from 0 to 2^32 - 1; read noise is drawn for
+                each.
+
+        Raises:
+            ConfigError: For a time for which the noise model has no numbers.
+            StateError: If nothing is programmed, or weights changed since they were programmed.
+        """
+        self._core.drift(time, redraw)
+
+    def unprogram(self) -> None:
+        """Returns to reads of the weights themselves."""
+        self._core.unprogram()
+
+    @property
+    def point(self) -> ProgrammedPoint | None:
+        """The point that reads see; None if nothing is programmed."""
+        point = self._core.programmed_point()
+        if point is None:
+            return None
+        return ProgrammedPoint(point["number"], point["time"], point["redraw"])
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether weights changed since they were programmed; reads are then a StateError."""
+        point = self._core.programmed_point()
+        return point is not None and point["stale"]
+
+    @property
+    def written(self) -> Matrix:
+        """The weights [d_size, x_size] as they were written, programmed or not; a copy."""
+        return read_only(self._core.written())
+
+    @property
+    def compensation(self) -> list[float]:
+        """Factor of drift compensation on each output."""
+        return self._core.compensation()
+
+    def conductances(
+        self, which: Literal["now", "programmed", "target"] = "now"
+    ) -> NDArray[np.float32]:
+        """Returns the conductances of all devices in uS, [d_size, x_size, devices of a cell].
+
+        Args:
+            which: "now", as reads see them; "programmed", after programming and before drift and
+                read noise; "target", as asked for.
+
+        Raises:
+            StateError: If nothing is programmed, or weights changed since they were programmed.
+        """
+        values: NDArray[np.float32] = self._core.conductances(which)
+        return values.reshape(self._core.d_size, self._core.x_size, -1)
+
+    def statistics(self) -> dict[str, Any]:
+        """Numbers of the array.
+
+        The keys are devices; compensation, the mean factor on outputs; and once programmed, number,
+        time, redraw, and weight_error, the norm of the difference between the weights that a
+        perfect read sees and the written ones, relative to the norm of these.
+        """
+        statistics = self._core.statistics()
+        kept = ("devices", "compensation", "weight_error")
+        values = {name: statistics[name] for name in kept if name in statistics}
+        point = self.point
+        return values if point is None else values | point._asdict()
+
+    def __repr__(self) -> str:
+        return f"Programming({self.point or 'nothing programmed'})"
+
+
+def programming_of(core: _core.Tile) -> Programming | None:
+    """Returns the programmed array of a tile, or None."""
+    return Programming(core) if core.is_programmable else None

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include "shared_tile.h"
+
+namespace pulsora::bindings {
+
+/// Adds the functions of a programmed tile (TileProgramming) to the class of tiles.
+void bindProgramming(py::class_<SharedTile> &tile);
+
+}  // namespace pulsora::bindings

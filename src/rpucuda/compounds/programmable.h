@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/context.h"
+#include "core/view.h"
+
+namespace pulsora {
+
+struct Counters;
+
+/// A state of a programmed device: which programming, and when it is read.
+struct ProgrammedPoint {
+  uint64_t number = 0;  ///< of the programming; each draws programming errors of its own
+  double time = 0.0;    ///< seconds since the end of programming
+  uint64_t redraw = 0;  ///< of the reading at that time; each draws read noise of its own
+};
+
+/// The largest numbers of a ProgrammedPoint: coordinates of random draws.
+constexpr uint64_t kMostProgrammings = (uint64_t{1} << 47) - 1;
+/// Programming with which the noise model modifies weights in the training read of a number.
+constexpr uint64_t modifierProgramming(uint64_t number) { return kMostProgrammings + 1 + number; }
+constexpr uint64_t kMostRedraws = (uint64_t{1} << 32) - 1;
+
+/// Conductances of a programmed device.
+enum class Conductances {
+  Target,      ///< as asked for
+  Programmed,  ///< as they were after programming, before drift and read noise
+  Now,         ///< as reads see them
+};
+
+/// The interface of a device whose weights are programmed once, and drift. What reads see is a
+/// function of the weights, the tile's seed and number, and the ProgrammedPoint.
+class Programmable {
+ public:
+  virtual ~Programmable() = default;
+
+  /// Whether reads see a programmed array.
+  virtual bool isProgrammed() const = 0;
+  /// Whether weights were written or updated after they were programmed; reads are then a
+  /// StateError.
+  virtual bool isStale() const = 0;
+  virtual const ProgrammedPoint &point() const = 0;
+
+  /// Programs the weights; reads see the array at time 0. Returns whether all weights are 0.
+  virtual bool program(const Context &context, uint64_t number) = 0;
+  /// The errors of drift(), whatever the redraw; nothing changes.
+  virtual void requireDrift(double time) const = 0;
+  /// Lets reads see the programmed array `time` seconds after programming, whatever was seen
+  /// before. ConfigError for a time of which the noise model has no numbers; StateError if nothing
+  /// is programmed.
+  virtual void drift(const Context &context, double time, uint64_t redraw) = 0;
+  /// Returns to reads of the weights themselves.
+  virtual void unprogram() = 0;
+
+  /// Takes weights, as a layer holds them, before a read. A programming becomes stale.
+  virtual void take(const Context &context, MatrixView<const float> weights) = 0;
+  /// Lets the next backward reads see the weights as the training read of the mini-batch `number`
+  /// saw them (Counters::batch), with the same modification.
+  virtual void see(uint64_t number) = 0;
+  /// The weights as they were written.
+  virtual MatrixView<const float> written() const = 0;
+  /// Devices of a cell, which have neighbouring numbers.
+  virtual int64_t devicesOfCell() const = 0;
+  /// Writes the conductances of all devices in uS to `out` [dSize, xSize, devicesOfCell()].
+  /// StateError if nothing is programmed.
+  virtual void getConductances(const Context &context, Conductances which, float *out) = 0;
+  /// Factor of drift compensation on each output.
+  virtual const std::vector<float> &compensation() const = 0;
+
+  /// Samples that have been read since the last program() or drift(), which number the draws of
+  /// reads; null unless the device is programmed.
+  virtual Counters *readCounters() = 0;
+};
+
+}  // namespace pulsora

@@ -1,0 +1,27 @@
+// The functors of inference/ on a GPU.
+
+#include "cuda/core/for_each.cuh"
+#include "inference/functors.h"
+#include "inference/modifiers.h"
+#include "inference/realise.h"
+#include "noise_model_list.h"
+#include "periphery/one_hot_read.h"
+
+namespace pulsora {
+
+PULSORA_ON_GPU(Filler);
+PULSORA_ON_GPU(WeightModifier);
+PULSORA_ON_GPU(LargestOfRows);
+PULSORA_ON_GPU(RowNormaliser);
+PULSORA_ON_GPU(FactorOfColumns);
+PULSORA_ON_GPU(FactorOfRows);
+PULSORA_ON_GPU(ReferenceColumn);
+PULSORA_SUM_ON_GPU(MagnitudeTerm);
+PULSORA_SUM_ON_GPU(SquaredDifference);
+PULSORA_SUM_ON_GPU(OneHotMagnitude);
+
+#define PULSORA_REALISE_ON_GPU(Model) PULSORA_ON_GPU(Realise<Model>);
+PULSORA_FOR_EACH_NOISE_MODEL(PULSORA_REALISE_ON_GPU)
+#undef PULSORA_REALISE_ON_GPU
+
+}  // namespace pulsora

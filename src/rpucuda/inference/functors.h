@@ -1,0 +1,101 @@
+#pragma once
+
+#include "core/platform.h"
+#include "core/view.h"
+#include "numerics/math.h"
+
+// The element functors of inference/.
+
+namespace pulsora {
+
+/// to[i] = value.
+struct Filler {
+  float value;
+  float *to;
+
+  PULSORA_HD void operator()(int64_t i) const { to[i] = value; }
+};
+
+/// Replaces the largest magnitudes of all rows by the largest of all, in one call.
+struct LargestOfRows {
+  float *largest;
+  int64_t rows;
+
+  PULSORA_HD void operator()(int64_t) const {
+    float all = 0.0f;
+    for (int64_t i = 0; i < rows; ++i) all = pulsora::max(all, largest[i]);
+    for (int64_t i = 0; i < rows; ++i) largest[i] = all;
+  }
+};
+
+/// to(i, j) = from(i, j) / scale[i]; 0 where the scale is 0.
+struct RowNormaliser {
+  const float *from;
+  const float *scale;
+  int64_t cols;
+  float *to;
+
+  PULSORA_HD void operator()(int64_t i) const {
+    const float s = scale[i / cols];
+    to[i] = s > 0.0f ? from[i] / s : 0.0f;
+  }
+};
+
+/// to(i, j) = from(i, j) factor[j].
+struct FactorOfColumns {
+  MatrixView<const float> from;
+  const float *factor;
+  MatrixView<float> to;
+
+  PULSORA_HD void operator()(int64_t i) const {
+    const int64_t row = i / from.cols;
+    const int64_t col = i % from.cols;
+    to(row, col) = from(row, col) * factor[col];
+  }
+};
+
+/// to(i, j) = from(i, j) factor[i].
+struct FactorOfRows {
+  const float *from;
+  const float *factor;
+  MatrixView<float> to;
+
+  PULSORA_HD void operator()(int64_t i) const {
+    to(i / to.cols, i % to.cols) = from[i] * factor[i / to.cols];
+  }
+};
+
+/// weights(i, j) -= reference[j].
+struct ReferenceColumn {
+  const float *reference;
+  int64_t cols;
+  float *weights;
+
+  PULSORA_HD void operator()(int64_t i) const { weights[i] -= reference[i % cols]; }
+};
+
+/// |a(i, j)|, for sums over rows.
+struct MagnitudeTerm {
+  MatrixView<const float> a;
+
+  PULSORA_HD double operator()(int64_t i, int64_t j) const {
+    return static_cast<double>(pulsora::abs(a(i, j)));
+  }
+};
+
+/// (factor[i] a(i, j) - b(i, j))^2, for sums over rows.
+struct SquaredDifference {
+  const float *a;
+  const float *factor;  // null: 0
+  const float *b;
+  int64_t cols;
+
+  PULSORA_HD double operator()(int64_t i, int64_t j) const {
+    const int64_t at = i * cols + j;
+    const double seen = factor ? static_cast<double>(factor[i]) * static_cast<double>(a[at]) : 0.0;
+    const double difference = seen - static_cast<double>(b[at]);
+    return difference * difference;
+  }
+};
+
+}  // namespace pulsora

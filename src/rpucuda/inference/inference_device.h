@@ -1,0 +1,278 @@
+#pragma once
+
+#include <vector>
+
+#include "compounds/compound_model.h"
+#include "compounds/programmable.h"
+#include "inference/compensation.h"
+#include "inference/modifiers.h"
+#include "inference/realise.h"
+
+namespace pulsora {
+
+/// The weights that share a scale.
+enum class ScalingPer { Output, Tile };
+template <>
+struct EnumNames<ScalingPer> {
+  static constexpr const char *kNames[] = {"output", "tile"};
+};
+
+/// The rule by which layers limit their weights after a step of an optimiser.
+enum class WeightClip { None, Fixed, Gaussian, GaussianPerOutput, AverageChannelMax };
+template <>
+struct EnumNames<WeightClip> {
+  static constexpr const char *kNames[] = {"none", "fixed", "gaussian", "gaussian_per_output",
+                                           "average_channel_max"};
+};
+
+/// Weights that are trained digitally, and programmed once into an array whose devices drift.
+struct InferenceParams : CompoundBase {
+  static constexpr const char *kKind = "inference";
+  static constexpr const char *kName = "InferenceConfig";
+  static constexpr const char *kDoc =
+      "Weights that are trained digitally, then programmed once into an array whose devices drift.";
+  static constexpr bool kPulses = false;
+
+  NoiseModelParams noise_model;
+  CellKind cell = CellKind::Pair;
+  FloatList significance = listOf(1.0f);
+  CellReference cell_reference = CellReference::Digital;
+  int cell_bits = 0;
+  float stuck_low = 0.0f;
+  float stuck_high = 0.0f;
+  ScalingPer scaling_per = ScalingPer::Output;
+  Compensation compensation = Compensation::Global;
+  CompensationRead compensation_read = CompensationRead::Converters;
+  Modifier modifier = Modifier::None;
+  float modifier_std = 0.05f;
+  ScalingPer modifier_per = ScalingPer::Output;
+  float modifier_range = 0.0f;
+  float modifier_res = 0.0f;
+  bool modifier_sto_round = false;
+  float modifier_clip = 0.6f;
+  FloatList modifier_coeff = listOf(0.26348f, 1.9650f, -1.1731f);
+  float modifier_g_max = 25.0f;
+  FloatList modifier_times = listOf(1.0f, 31536000.0f);
+  float drop_connect = 0.0f;
+  WeightClip clip = WeightClip::None;
+  float clip_sigma = 2.5f;
+  float clip_value = 0.0f;
+
+  static TilePeriphery defaults() {
+    TilePeriphery s;
+    s.backward.is_perfect = true;
+    return s;
+  }
+  template <class Visitor>
+  static void fields(Visitor &f) {
+    arrayFields(f);
+    trainingFields(f);
+  }
+  template <class Visitor>
+  static void arrayFields(Visitor &f) {
+    using P = InferenceParams;
+    f(&P::noise_model, "noise_model", anyNumber(), "",
+      "Programming error, drift and read noise of a device.");
+    f(&P::cell, "cell", anyNumber(), "",
+      "Devices of a weight: 'pair', one of which is at g_min; 'two_sided_pair', both of which "
+      "carry "
+      "half of it; 'pairs' of the factors `significance`; 'single', against a reference.");
+    f(&P::significance, "significance", positive(), "",
+      "Factors of the pairs of cell='pairs', in the order in which they are filled; at most 8.");
+    f(&P::cell_reference, "cell_reference", anyNumber(), "",
+      "Reference of cell='single': 'digital', half of the sum of the inputs is subtracted exactly; "
+      "'column', by a column of cells at half of the range, programmed as well.");
+    f(&P::cell_bits, "cell_bits", between(0, 16), "",
+      "Bits of a target conductance; 0 is continuous.");
+    f(&P::stuck_low, "stuck_low", probability(), "",
+      "Share of devices that stay at g_min; a property of the chip.");
+    f(&P::stuck_high, "stuck_high", probability(), "", "Share of devices that stay at g_max.");
+    f(&P::scaling_per, "scaling_per", anyNumber(), "",
+      "Weights whose largest magnitude uses the whole range of a cell: of each 'output', or of the "
+      "'tile'.");
+    f(&P::compensation, "compensation", anyNumber(), "",
+      "Compensation of drift after programming: one factor from one-hot reads for the tile "
+      "('global') or for each output ('per_output'), relative to the reads at time 0 or, "
+      "'exact_reference', to the weights themselves; or 'none'.");
+    f(&P::compensation_read, "compensation_read", anyNumber(), "",
+      "The one-hot reads of the compensation: through the 'converters' of the forward read with "
+      "their noise, or 'exact'.");
+  }
+  template <class Visitor>
+  static void trainingFields(Visitor &f) {
+    using P = InferenceParams;
+    f(&P::modifier, "modifier", anyNumber(), "",
+      "Change of the weights in training reads, drawn anew for each mini-batch and seen by its "
+      "backward read too; 'noise_model': programming, drift to a time of modifier_times, read "
+      "noise and compensation as in inference.");
+    f(&P::modifier_std, "modifier_std", between(0.0, kLargestSetting), "relative",
+      "Strength of a modifier's noise.");
+    f(&P::modifier_per, "modifier_per", anyNumber(), "",
+      "Weights whose largest magnitude a modifier refers to: of each 'output', or of the 'tile'.");
+    f(&P::modifier_range, "modifier_range", between(0.0, kLargestSetting), "weight",
+      "Magnitude that a modifier refers to instead; 0 takes the largest weight.");
+    f(&P::modifier_res, "modifier_res", between(0.0, 1.0), "relative",
+      "Distance of the levels of 'discretize', relative to the largest weight, and of 'dorefa'.");
+    f(&P::modifier_sto_round, "modifier_sto_round", anyNumber(), "",
+      "Whether 'discretize' rounds stochastically.");
+    f(&P::modifier_clip, "modifier_clip", between(0.0, kLargestSetting), "weight",
+      "Largest weight after 'dorefa'.");
+    f(&P::modifier_coeff, "modifier_coeff", between(-kLargestSetting, kLargestSetting), "",
+      "Coefficients of 'poly' and 'prog_noise' over |W| relative to the largest weight.");
+    f(&P::modifier_g_max, "modifier_g_max", Range{0.0, kLargestSetting, true, false}, "uS",
+      "Largest conductance to which the coefficients of 'prog_noise' belong.");
+    f(&P::modifier_times, "modifier_times", Range{0.0, kLargestSetting, true, false}, "s",
+      "Smallest and largest time of 'noise_model'; the logarithm of the time is uniform.");
+    f(&P::drop_connect, "drop_connect", Range{0.0, 1.0, false, true}, "",
+      "Probability that a training read sees a weight as 0; below 1.");
+    f(&P::clip, "clip", anyNumber(), "",
+      "Limit of the weights of a layer after each step of an optimiser: 'fixed', clip_value; "
+      "'gaussian', clip_sigma standard deviations of the layer, or of each output "
+      "('gaussian_per_output'); 'average_channel_max', the mean of the outputs' largest "
+      "magnitudes.");
+    f(&P::clip_sigma, "clip_sigma", between(0.0, kLargestSetting), "",
+      "Standard deviations within which 'gaussian' leaves the weights.");
+    f(&P::clip_value, "clip_value", between(0.0, kLargestSetting), "weight",
+      "Limit of 'fixed'; an upper limit of the others, unless 0.");
+  }
+  template <class Check>
+  void check(const Check &c) const {
+    const bool rounds = modifier == Modifier::Discretize ||
+                        modifier == Modifier::DiscretizeAddNormal || modifier == Modifier::DoReFa;
+    c.require(!rounds || modifier_res > 0.0f, c.path("modifier_res"),
+              " is 0, and the modifier rounds to levels; give their distance, for example 0.01");
+    c.require(clip != WeightClip::Fixed || clip_value > 0.0f, c.path("clip_value"), " is 0 with ",
+              c.path("clip"), "='fixed'; give the largest weight");
+    c.require(modifier_times.count == 2 && modifier_times.values[0] <= modifier_times.values[1],
+              c.path("modifier_times"), " must be two times, the smaller one first");
+    c.require(modifier != Modifier::NoiseModel ||
+                  static_cast<double>(modifier_times.values[1]) <= noise_model.lastTime(),
+              c.path("modifier_times"), "[1] is ", modifier_times.values[1], " s, but ",
+              c.path("noise_model"), " has numbers up to ", noise_model.lastTime(),
+              " s; give an earlier time, or set extrapolate=True in the noise model");
+    c.require(significance.count >= 1 && 2 * significance.count <= CellEncoding::kMostDevices,
+              c.path("significance"), " has ", significance.count,
+              " entries; give the factors of 1 to ", CellEncoding::kMostDevices / 2, " pairs");
+    c.require(cell == CellKind::Pairs || significance.count == 1, c.path("significance"), " has ",
+              significance.count, " entries, and ", c.path("cell"),
+              " has one pair at most; choose cell='pairs'");
+    c.require(cell == CellKind::Single || cell_reference == CellReference::Digital,
+              c.path("cell_reference"),
+              " is 'column', and cells of pairs need no reference; choose cell='single'");
+    c.require(stuck_low + stuck_high <= 1.0f, c.path("stuck_low"), " and ", c.path("stuck_high"),
+              " are ", stuck_low, " and ", stuck_high, "; their sum must be <= 1");
+  }
+  CompoundFacts facts() const {
+    CompoundFacts facts;
+    facts.pulsesWritten = false;
+    facts.digitalWeight = true;
+    return facts;
+  }
+  /// Whether training reads see changed weights.
+  bool modifies() const { return modifier != Modifier::None || drop_connect > 0.0f; }
+  std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const;
+};
+
+/// Floating-point weights W [d, x], of which reads see W / s, or a realisation of its programming;
+/// the scale s of each output and the drift compensation are digital factors on the outputs.
+class InferenceDevice final : public AnalogDevice, public Programmable {
+ public:
+  InferenceDevice(const InferenceParams &params, const CompoundSite &site);
+
+  int64_t dSize() const override { return dSize_; }
+  int64_t xSize() const override { return xSize_; }
+  std::vector<NamedArray> arrays() override { return {}; }
+  std::vector<AnalogRead *> reads() override { return {&pass_.forward(), &pass_.backward()}; }
+  Programmable *programmable() override { return this; }
+
+  void forward(const Context &context, MatrixView<const float> x, MatrixView<float> y,
+               const Counters &c) override;
+  void backward(const Context &context, MatrixView<const float> d, MatrixView<float> dx,
+                const Counters &c) override;
+  /// W <- W - lr d^T x in floating point; a programming becomes stale.
+  void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
+              float lr, const Counters &c) override;
+  void reserveUpdate(const Context &context, int64_t samples, float lr) override;
+  /// The weights, or what a perfect read of the programmed array sees, with its compensation.
+  void getWeights(const Context &context, MatrixView<float> out) const override;
+  void setWeights(const Context &context, MatrixView<const float> weights,
+                  const Counters &c) override;
+  Value::Map statistics(const Context &context) const override;
+  /// Saves weights and point: the array is made anew from them.
+  void saveTo(const Context &context, State &state, const std::string &prefix) const override;
+  void loadFrom(const Context &context, const State &state, const std::string &prefix) override;
+
+  bool isProgrammed() const override { return status_ != Status::Unprogrammed; }
+  bool isStale() const override { return status_ == Status::Stale; }
+  const ProgrammedPoint &point() const override { return point_; }
+  bool program(const Context &context, uint64_t number) override;
+  void requireDrift(double time) const override {
+    requireProgrammed();
+    requireTime(time);
+  }
+  void drift(const Context &context, double time, uint64_t redraw) override;
+  void unprogram() override;
+  void take(const Context &context, MatrixView<const float> weights) override {
+    setWeights(context, weights, {});
+  }
+  void see(uint64_t number) override { trainingRead_ = number; }
+  MatrixView<const float> written() const override { return matrix(weights_); }
+  int64_t devicesOfCell() const override { return cell_.devices; }
+  void getConductances(const Context &context, Conductances which, float *out) override;
+  const std::vector<float> &compensation() const override { return factors_; }
+  Counters *readCounters() override { return isProgrammed() ? &counters_ : nullptr; }
+
+ private:
+  enum class Status { Unprogrammed, Programmed, Stale };
+
+  MatrixView<const float> matrix(const Buffer<float> &buffer) const {
+    return rowMajor<const float>(buffer.data(), dSize_, xSize_);
+  }
+  /// The matrix that reads see, in units of the scales: in a training read (whose mini-batch
+  /// trainingRead_ numbers), modified. StateError while the programming is stale.
+  MatrixView<const float> seen(const Context &context, bool training);
+  void modify(const Context &context);
+  double modifierTime(uint64_t number) const;
+  void normalise(const Context &context);
+  void changed();
+  void requireProgrammed() const;
+  void requireTime(double time) const;
+  Realisation realisation(const ProgrammedPoint &point) const;
+  void realiseAt(const Context &context, const ProgrammedPoint &point);
+  std::vector<double> readout(const Context &context, const ProgrammedPoint &point);
+  std::vector<double> referenceOf(const Context &context, uint64_t number);
+  std::vector<float> realiseCompensated(const Context &context, const ProgrammedPoint &point,
+                                        const std::vector<double> &reference);
+  void copyScales(const Context &context);
+  void moveTo(const Context &context, const ProgrammedPoint &point);
+  void setFactors(const Context &context, const std::vector<float> &factors);
+  void restoreScales(const Context &context);
+
+  InferenceParams params_;
+  CellEncoding cell_;
+  TileKeys keys_;
+  int64_t dSize_;
+  int64_t xSize_;
+  Buffer<float> weights_;    // W
+  Buffer<float> wanted_;     // W / s
+  Buffer<float> realised_;   // what reads see of a programmed array
+  Buffer<float> column_;     // weights of the reference column
+  Buffer<float> scale_;      // s of each output
+  Buffer<float> largest_;    // of each output: the magnitude that a modifier refers to
+  Buffer<float> outFactor_;  // on each output: s times the compensation
+  Buffer<float> scaled_;     // scratch of updates and backward reads
+  Buffer<double> sums_;      // of each output
+  std::vector<float> hostScale_, factors_;
+  std::vector<double> reference_;
+  ForwardBackwardPass pass_;
+  AnalogRead readout_;
+  Status status_ = Status::Unprogrammed;
+  bool dirty_ = true;          // whether W changed since W / s was made
+  bool isModified_ = false;    // whether realised_ and outFactor_ are those of modifiedRead_
+  uint64_t modifiedRead_ = 0;  // number of the training read that was made last
+  uint64_t trainingRead_ = 0;  // number of the training read that backward reads belong to
+  ProgrammedPoint point_;
+  Counters counters_;
+};
+
+}  // namespace pulsora

@@ -1,0 +1,64 @@
+#include "inference/realise.h"
+
+#include "core/backend.h"
+#include "core/isa_dispatch.h"
+#include "core/type_list.h"
+#include "noise_model_list.h"
+
+namespace pulsora {
+namespace {
+
+uint64_t bitsOf(RandomKey key) { return uint64_t{key.k1} << 32 | key.k0; }
+
+/// A key for a number of 64 bits: different numbers give different keys.
+RandomKey keyFor(RandomKey key, uint64_t number) {
+  return makeKey(bitsOf(key), static_cast<uint32_t>(number >> 32), static_cast<uint32_t>(number));
+}
+
+template <class Model>
+void realiseAs(const Context &context, const NoiseModelParams &model, double time,
+               const Realisation &realisation) {
+  const auto &params = model.as<typename Model::Params>();
+  const Realise<Model> functor{realisation, params, Model::timeOf(time, params)};
+  const int64_t groups = realisation.groups();
+  if (context.onCpu()) {
+    const auto kernel =
+        withIsa(context.cpu.isa, [](auto isa) { return &realiseGroups<isa, Model>; });
+    constexpr int64_t kStepsOfGroup = 1024;
+    parallelRange(context, groups, kStepsPerThread / kStepsOfGroup,
+                  [&](int64_t begin, int64_t end) { kernel(functor, begin, end); });
+    return;
+  }
+  forEach(context, groups, functor);
+}
+
+template <class... Models>
+void realiseAny(TypeList<Models...>, const Context &context, const NoiseModelParams &model,
+                double time, const Realisation &realisation) {
+  const auto tryModel = [&](auto tag) {
+    using Model = typename decltype(tag)::Type;
+    if (model.model().name == Model::kName) realiseAs<Model>(context, model, time, realisation);
+  };
+  (tryModel(OneType<Models>{}), ...);
+}
+
+}  // namespace
+
+RandomKey keyAt(RandomKey key, const ProgrammedPoint &point) {
+  const auto time = bitCast<uint64_t>(point.time + 0.0);  // not -0
+  return keyFor(keyFor(keyFor(key, time), point.redraw), point.number);
+}
+
+RealisationKeys RealisationKeys::at(RandomKey device, RandomKey chip,
+                                    const ProgrammedPoint &point) {
+  const auto time = bitCast<uint64_t>(point.time + 0.0);
+  return {device, chip, keyFor(keyFor(device, time), point.redraw)};
+}
+
+void realise(const Context &context, const NoiseModelParams &model, double time,
+             const Realisation &realisation) {
+  if (realisation.cells == 0) return;
+  realiseAny(AllNoiseModels{}, context, model, time, realisation);
+}
+
+}  // namespace pulsora

@@ -1,0 +1,146 @@
+#pragma once
+
+#include <cstdint>
+
+#include "compounds/programmable.h"
+#include "core/context.h"
+#include "core/isa.h"
+#include "inference/cell_encoding.h"
+#include "noise_models/noise_model_params.h"
+#include "numerics/random.h"
+
+namespace pulsora {
+
+/// Indices of draws with purpose Program: programming errors and read noise; which devices are
+/// stuck, four to a block.
+enum ProgramIndex : uint32_t { kErrorIndex = 0, kStuckIndex = 1 };
+
+/// Keys of the random numbers of a realisation.
+struct RealisationKeys {
+  RandomKey device;   ///< programming errors, and the drift of devices
+  RandomKey chip;     ///< which devices are stuck
+  RandomKey reading;  ///< what is drawn anew at a time
+
+  /// The keys at a point: those of the reading follow from the bits of the time.
+  static RealisationKeys at(RandomKey device, RandomKey chip, const ProgrammedPoint &point);
+};
+
+/// Key of a read of a programmed array, of which `key` numbers the reads: a key for each point.
+RandomKey keyAt(RandomKey key, const ProgrammedPoint &point);
+
+/// One realisation of programmed cells, besides its noise model: which weights, encoded how, with
+/// which draws, and where results go.
+struct Realisation {
+  const float *wanted = nullptr;  ///< weights in [-1, 1] of the cells; null: all 0
+  int64_t cells = 0;
+  uint64_t firstDevice = 0;  ///< number of the first device; a multiple of 8
+  CellEncoding cell;
+  RealisationKeys keys{};
+  uint64_t number = 0;  ///< of the programming
+  float stuckLow = 0.0f;
+  float stuckHigh = 0.0f;
+  Conductances which = Conductances::Now;
+  float *weights = nullptr;       ///< [cells]; null: not wanted
+  float *conductances = nullptr;  ///< [cells, devices of a cell], in uS; null: not wanted
+
+  /// Cells whose devices fill whole blocks of eight.
+  PULSORA_HD int64_t cellsOfGroup() const {
+    int64_t count = 8;
+    while (count % 2 == 0 && count / 2 * cell.devices % 8 == 0) count /= 2;
+    return count;
+  }
+  int64_t groups() const { return (cells + cellsOfGroup() - 1) / cellsOfGroup(); }
+};
+
+/// Makes the weights and conductances of a group of cells, eight devices at a time: a block of
+/// random numbers serves eight neighbouring devices.
+template <class Model>
+struct Realise {
+  Realisation r;
+  typename Model::Params p;
+  typename Model::Time time;
+
+  PULSORA_HD void operator()(int64_t group) const {
+    const int64_t cells = r.cellsOfGroup();
+    const int devices = r.cell.devices;
+    const int64_t blocks = cells * devices / 8;
+    const uint64_t firstBlock = r.firstDevice / 8 + static_cast<uint64_t>(group * blocks);
+    int64_t cell = group * cells;
+    int k = 0;
+    float weight = r.cell.constant;
+    for (int64_t block = 0; block < blocks && cell < r.cells; ++block) {
+      float target[8];
+      targets(cell, k, target);
+      float g[8];
+      eight(firstBlock + static_cast<uint64_t>(block), target, g);
+      for (int l = 0; l < 8; ++l) {
+        if (cell >= r.cells) break;
+        if (r.conductances) r.conductances[cell * devices + k] = g[l];
+        weight =
+            pulsora::fma(r.cell.device[k].share, (g[l] - p.g_min) / (p.g_max - p.g_min), weight);
+        if (++k < devices) continue;
+        if (r.weights) r.weights[cell] = weight;
+        weight = r.cell.constant;
+        k = 0;
+        ++cell;
+      }
+    }
+  }
+
+ private:
+  /// Targets in uS of eight devices from device k of a cell on.
+  PULSORA_HD void targets(int64_t cell, int k, float *target) const {
+    for (int l = 0; l < 8; ++l) {
+      const float w = r.wanted && cell < r.cells ? r.wanted[cell] : 0.0f;
+      target[l] = pulsora::fma(r.cell.target(w, k), p.g_max - p.g_min, p.g_min);
+      const bool last = k + 1 == r.cell.devices;
+      cell += last ? 1 : 0;
+      k = last ? 0 : k + 1;
+    }
+  }
+
+  /// Conductances of the eight devices of a block.
+  PULSORA_HD void eight(uint64_t block, const float *target, float *g) const {
+    if (r.which == Conductances::Target) {
+      for (int l = 0; l < 8; ++l) g[l] = target[l];
+      return;
+    }
+    const Normal8 error = normals(r.keys.device, Purpose::Program, block);
+    if (r.which == Conductances::Programmed) {
+      for (int l = 0; l < 8; ++l) g[l] = Model::programmed(target[l], error.z[l], p);
+    } else {
+      const Normal8 kept = normals(r.keys.device, Purpose::Drift, block);
+      const Normal8 anew = normals(r.keys.reading, Purpose::Drift, block);
+      const Normal8 read = normals(r.keys.reading, Purpose::Program, block);
+      for (int l = 0; l < 8; ++l) {
+        const DeviceDraws draws{error.z[l], {kept.z[l], anew.z[l]}, read.z[l]};
+        g[l] = conductanceOf<Model>(target[l], draws, time, p);
+      }
+    }
+    if (r.stuckLow + r.stuckHigh > 0.0f) {
+      for (uint32_t half = 0; half < 2; ++half) {
+        const Philox4 words = draw(r.keys.chip, Purpose::Program, block, 0, kStuckIndex + half);
+        for (uint32_t l = 0; l < 4; ++l) {
+          const float u = uniform(words.v[l]);
+          float &device = g[4 * half + l];
+          device = pulsora::select(u < r.stuckLow, p.g_min, device);
+          device = pulsora::select(u >= 1.0f - r.stuckHigh, p.g_max, device);
+        }
+      }
+    }
+  }
+
+  PULSORA_HD Normal8 normals(RandomKey key, Purpose purpose, uint64_t block) const {
+    return normal8(draw(key, purpose, block, r.number, kErrorIndex));
+  }
+};
+
+/// Groups [begin, end) of a realisation, compiled once per instruction set.
+template <Isa isa, class Model>
+void realiseGroups(const Realise<Model> &realise, int64_t begin, int64_t end);
+
+/// Makes a realisation `time` seconds after programming, on the context's backend.
+void realise(const Context &context, const NoiseModelParams &model, double time,
+             const Realisation &realisation);
+
+}  // namespace pulsora

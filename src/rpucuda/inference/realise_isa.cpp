@@ -1,0 +1,17 @@
+#include "inference/realise.h"
+#include "noise_model_list.h"
+
+namespace pulsora {
+
+template <Isa isa, class Model>
+void realiseGroups(const Realise<Model> &realise, int64_t begin, int64_t end) {
+  for (int64_t group = begin; group < end; ++group) realise(group);
+}
+
+#define PULSORA_REALISE(Model)                                                        \
+  template void realiseGroups<Isa::PULSORA_ISA, Model>(const Realise<Model> &realise, \
+                                                       int64_t begin, int64_t end);
+PULSORA_FOR_EACH_NOISE_MODEL(PULSORA_REALISE)
+#undef PULSORA_REALISE
+
+}  // namespace pulsora

@@ -1,0 +1,153 @@
+#pragma once
+
+#include "numerics/math.h"
+#include "parameters/field_types.h"
+#include "parameters/limits.h"
+
+// The contract of a noise model: how a device that was programmed to a conductance differs from it,
+// how it drifts, and how its reads fluctuate.
+//
+//   struct MyMemory {
+//     static constexpr const char *kName = "MyMemory";
+//     static constexpr const char *kDoc = "...";
+//     struct Params : NoiseParams { ... };                     // trivially copyable, with fields()
+//     struct Time { ... };                                      // what depends on the time alone
+//     static double lastTime(const Params &);                   // the largest time that is known
+//     static Time timeOf(double t, const Params &);             // on the host, in double precision
+//     static float programmed(float target, float xi, const Params &);
+//     static float drifted(float target, float programmed, const DriftDraws &, const Time &,
+//                          const Params &);
+//     static float readSigma(float drifted, float programmed, const Time &, const Params &);
+//     static float limited(float g, const Time &, const Params &);  // the device's own limits
+//   };
+//
+// The last four are PULSORA_HD. Conductances are in uS, times in s since the end of programming; xi
+// is standard normal. power_law.h and shift.h have the two laws of which most models are instances.
+// A line in cmake/noise_models.cmake registers a model.
+
+namespace pulsora {
+
+/// Parameters that every noise model has.
+struct NoiseParams {
+  float g_max = 25.0f;
+  float g_min = 0.0f;
+  float prog_noise_scale = 1.0f;
+  float read_noise_scale = 1.0f;
+  float drift_scale = 1.0f;
+
+  template <class Visitor>
+  static void fields(Visitor &f) {
+    using P = NoiseParams;
+    f(&P::g_max, "g_max", Range{0.0, kLargestSetting, true, false}, "uS",
+      "Largest conductance of a device.");
+    f(&P::g_min, "g_min", between(0.0, kLargestSetting), "uS",
+      "Smallest conductance of a device; below g_max.");
+    f(&P::prog_noise_scale, "prog_noise_scale", between(0.0, kLargestSetting), "",
+      "Factor on the programming error; 0 programs exactly.");
+    f(&P::read_noise_scale, "read_noise_scale", between(0.0, kLargestSetting), "",
+      "Factor on the read noise; 0 reads without noise.");
+    f(&P::drift_scale, "drift_scale", between(0.0, kLargestSetting), "",
+      "Factor on the drift; 0 keeps the programmed conductance.");
+  }
+
+  template <class Check>
+  void check(const Check &c) const {
+    c.require(g_min < g_max, c.path("g_min"), " is ", g_min, " and ", c.path("g_max"), " is ",
+              g_max, "; the smallest conductance must be below the largest");
+  }
+};
+
+/// Standard normals of a device that its drift takes: one that stays with the device, and one that
+/// is drawn anew at each time.
+struct DriftDraws {
+  float kept;
+  float anew;
+};
+
+/// Standard normals of a device in one realisation.
+struct DeviceDraws {
+  float program;
+  DriftDraws drift;
+  float read;
+};
+
+/// The conductance that a read sees of a device with this target.
+template <class Model>
+PULSORA_HD float conductanceOf(float target, const DeviceDraws &draws,
+                               const typename Model::Time &time, const typename Model::Params &p) {
+  const float programmed = Model::programmed(target, draws.program, p);
+  const float drifted = Model::drifted(target, programmed, draws.drift, time, p);
+  const float sigma = Model::readSigma(drifted, programmed, time, p);
+  return Model::limited(pulsora::fma(sigma, draws.read, drifted), time, p);
+}
+
+/// c_0 + c_1 x + ... with the coefficients of a list.
+PULSORA_HD float polynomialOf(const FloatList &coefficients, float x) {
+  float sum = 0.0f;
+  for (int i = coefficients.count - 1; i >= 0; --i)
+    sum = pulsora::fma(sum, x, coefficients.values[i]);
+  return sum;
+}
+
+/// The list of these numbers.
+template <class... Numbers>
+FloatList listOf(Numbers... numbers) {
+  FloatList list;
+  for (const float number : {static_cast<float>(numbers)...}) list.values[list.count++] = number;
+  return list;
+}
+
+/// The place of x among ascending nodes: in segment [node, node + 1] at the share `u` of its
+/// length, in [0, 1]; beyond the outermost nodes, at them.
+struct TablePlace {
+  int node = 0;
+  float u = 0.0f;
+};
+
+PULSORA_HD TablePlace placeOf(const FloatList &nodes, float x) {
+  TablePlace place;
+  for (int i = 0; i + 1 < nodes.count; ++i) {
+    const float low = nodes.values[i];
+    const float share = pulsora::clamp((x - low) / (nodes.values[i + 1] - low), 0.0f, 1.0f);
+    place = x >= low || i == 0 ? TablePlace{i, share} : place;
+  }
+  return place;
+}
+
+/// The value at a place, linear between the entries values[first + node] of a table.
+PULSORA_HD float valueAt(const FloatList &values, const TablePlace &place, int first = 0) {
+  const float low = values.values[first + place.node];
+  const float high = values.values[first + place.node + (place.u > 0.0f ? 1 : 0)];
+  return pulsora::fma(place.u, high - low, low);
+}
+
+/// Requires that a standard deviation is not negative for any conductance of [0, g_max], of which
+/// 101 are tried. sigma(g) takes the conductance relative to g_max.
+template <class Check, class Sigma>
+void requireSpread(const Check &c, const char *name, const Sigma &sigma) {
+  for (int i = 0; i <= 100; ++i) {
+    const float g = static_cast<float>(i) / 100.0f;
+    const float value = sigma(g);
+    c.require(value >= 0.0f, c.path(name), " gives the standard deviation ", value,
+              " at the conductance ", g, " g_max; it must not be negative anywhere in [0, g_max]");
+  }
+}
+
+/// Requires a table over conductances relative to g_max: ascending nodes in [0, 1].
+template <class Check>
+void requireNodes(const Check &c, const char *name, const FloatList &nodes) {
+  c.require(nodes.count >= 1, c.path(name), " is empty; give at least one node");
+  for (int i = 1; i < nodes.count; ++i) {
+    c.require(nodes.values[i] > nodes.values[i - 1], c.path(name), "[", i, "] is ", nodes.values[i],
+              ", after ", nodes.values[i - 1], "; nodes must ascend");
+  }
+}
+
+/// Requires as many entries as a table has places.
+template <class Check>
+void requireEntries(const Check &c, const char *name, const FloatList &values, int count) {
+  c.require(values.count == count, c.path(name), " has ", values.count, " entries; give ", count,
+            ", one for each place of the table");
+}
+
+}  // namespace pulsora

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "noise_models/noise_model.h"
+#include "parameters/field.h"
+
+namespace pulsora {
+
+/// One registered noise model without its type: what configurations, the bindings, the
+/// documentation and the tests know about it.
+struct NoiseModel {
+  std::string name;
+  std::string doc;
+  std::vector<FieldInfo> fields;
+  std::shared_ptr<const NoiseParams> (*readParams)(const Value &, const std::string &path);
+  // Functions that take NoiseParams expect those that readParams() returned.
+  Value (*writeParams)(const NoiseParams &);
+  /// The largest time in s for which the model has numbers.
+  double (*lastTime)(const NoiseParams &);
+};
+
+/// All registered models, in the order of cmake/noise_models.cmake.
+const std::vector<NoiseModel> &noiseModels();
+
+/// The model of that name; ConfigError with the known names otherwise.
+const NoiseModel &noiseModel(const std::string &name, const std::string &path);
+
+/// A noise model with its parameters: the value of a configuration entry that names one. Immutable,
+/// cheap to copy. As a Value it is a table of the parameters plus `"model": name`.
+class NoiseModelParams {
+ public:
+  static constexpr const char *kFieldType = "noise_model";
+
+  /// PCMLike with its defaults.
+  NoiseModelParams();
+  /// A model's own parameter struct: NoiseModelParams noise = PCMLike::Params{};
+  template <class Params, class = std::enable_if_t<std::is_base_of_v<NoiseParams, Params>>>
+  NoiseModelParams(const Params &params)  // NOLINT(google-explicit-constructor)
+      : NoiseModelParams(noiseModel(Params::kName, Params::kName), pulsora::writeParams(params)) {}
+
+  static NoiseModelParams read(const Value &value, const std::string &path);
+  Value write() const;
+
+  const NoiseModel &model() const { return *model_; }
+  /// The parameters that every model has.
+  const NoiseParams &common() const { return *data_; }
+  /// The parameters as the model's own struct; `Params` must belong to model().
+  template <class Params>
+  const Params &as() const {
+    return static_cast<const Params &>(*data_);
+  }
+  double lastTime() const { return model_->lastTime(*data_); }
+
+ private:
+  NoiseModelParams(const NoiseModel &model, const Value &params);
+
+  const NoiseModel *model_;
+  std::shared_ptr<const NoiseParams> data_;
+};
+
+}  // namespace pulsora

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <vector>
+
+#include "tile/tile.h"
+
+namespace pulsora {
+
+/// The programmed array of a tile, where it has one: its weights are programmed once, and drift.
+/// What reads see is a function of the weights, the tile's seed and number, and the point; the
+/// random numbers of reads are counted from the last program() or drift(). Valid as long as the
+/// tile.
+class TileProgramming final {
+ public:
+  bool isProgrammed() const { return array_.isProgrammed(); }
+  /// Whether weights changed since they were programmed, so that reads are a StateError.
+  bool isStale() const { return array_.isStale(); }
+  const ProgrammedPoint &point() const { return array_.point(); }
+
+  /// Programs the weights, as programming `number`; reads see the array at time 0. Returns whether
+  /// all weights are 0. InputError, before anything changes, if a weight is not finite.
+  bool program(uint64_t number = 0);
+  /// The errors of drift(); nothing changes.
+  void requireDrift(double time) const { array_.requireDrift(time); }
+  /// Lets reads see the array `time` seconds after programming; another `redraw` is another reading
+  /// at that time. Any order of times is possible. ConfigError for a time without numbers,
+  /// StateError if nothing is programmed or the weights have changed.
+  void drift(double time, uint64_t redraw = 0);
+  /// Returns to reads of the weights.
+  void unprogram();
+
+  /// Takes weights [dSize, xSize] that a layer holds, for its next reads. It is no event, and on a
+  /// GPU nothing waits. A programming becomes stale. InputError, on a CPU, if a weight is not
+  /// finite.
+  void take(MatrixView<const float> weights);
+  /// Lets the next backward reads see the weights as modified in the forward read whose mini-batch
+  /// began at sample `number`.
+  void see(uint64_t number) { array_.see(number); }
+
+  /// Writes the weights [dSize, xSize] as they were written, programmed or not.
+  void getWritten(MatrixView<float> out) const;
+  int64_t devicesOfCell() const { return array_.devicesOfCell(); }
+  /// Writes the conductances in uS of all devices of a cell as one row of `out` [dSize xSize,
+  /// devicesOfCell()], cell after cell. StateError as in drift().
+  void getConductances(Conductances which, MatrixView<float> out);
+  /// Factor of drift compensation on each output.
+  std::vector<float> compensation() const { return array_.compensation(); }
+
+ private:
+  friend class Tile;
+  TileProgramming(Tile::Impl &tile, Programmable &array) : tile_(tile), array_(array) {}
+
+  Tile::Impl &tile_;
+  Programmable &array_;
+};
+
+}  // namespace pulsora

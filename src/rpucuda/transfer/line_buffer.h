@@ -1,0 +1,246 @@
+#pragma once
+
+#include "array/line_visits.h"
+#include "core/view.h"
+#include "numerics/math.h"
+#include "transfer/line_rule.h"
+
+// Buffers and choppers of transfers line by line. Sources: Gokmen, "Enabling training of neural
+// networks on noisy hardware", Front. Artif. Intell. 4:699148 (2021) for the sum and the choppers;
+// Rasch, Carta, Fagbohungbe, Gokmen, Nat. Commun. 15:7133 (2024) for the running mean.
+// docs/reference/transfers.md has the formulas.
+
+namespace pulsora {
+
+/// Changes of the signs of choppers, as functions of the numbers of visits.
+struct ChopperFlips {
+  LineRule rule;
+  LineVisits visits;
+  RandomKey key;  // of random changes
+
+  /// Number of times that the line of visit v had been read before.
+  PULSORA_HD uint64_t sweep(int64_t v) const {
+    return (visits.first + static_cast<uint64_t>(v) - visits.origin) /
+           static_cast<uint64_t>(visits.lines);
+  }
+  /// Whether the sign of a line changes after its read, visit v.
+  PULSORA_HD bool lineFlips(int64_t v) const {
+    if (rule.regular) {
+      const auto period = static_cast<uint64_t>(rule.period);
+      return rule.lineFlips > 0.0f && sweep(v) % period == period - 1;
+    }
+    return happens(static_cast<uint64_t>(visits.line(v)), v, rule.lineFlips);
+  }
+  /// Whether the sign of cell k of all lines changes after visit v, which ends a sweep.
+  PULSORA_HD bool otherFlips(int64_t v, int64_t k) const {
+    return happens(static_cast<uint64_t>(visits.lines + k), v, rule.otherFlips);
+  }
+  /// The first visit from `v` on that ends a sweep.
+  PULSORA_HD int64_t endOfSweep(int64_t v) const { return v + visits.lines - 1 - visits.line(v); }
+
+  /// A line's sign after the visits before `end`, from its sign before visit 0.
+  PULSORA_HD float lineSign(float sign, int64_t line, int64_t end) const {
+    const int64_t first = (line - visits.line(0) + visits.lines) % visits.lines;
+    for (int64_t v = first; v < end; v += visits.lines) sign = lineFlips(v) ? -sign : sign;
+    return sign;
+  }
+  /// The sign of cell k of all lines after the visits before `end`.
+  PULSORA_HD float otherSign(float sign, int64_t k, int64_t end) const {
+    for (int64_t v = endOfSweep(0); v < end; v += visits.lines)
+      sign = otherFlips(v, k) ? -sign : sign;
+    return sign;
+  }
+
+ private:
+  PULSORA_HD bool happens(uint64_t element, int64_t v, float probability) const {
+    if (!(probability > 0.0f)) return false;
+    const uint64_t number = visits.first + static_cast<uint64_t>(v);
+    return uniform(draw(key, Purpose::ChopperSwitch, element, number).v[0]) < probability;
+  }
+};
+
+/// Memory of a buffer: matrices are [lines, others].
+struct BufferMemory {
+  float *sums;              // H
+  float *means;             // Dynamic: running mean of reads
+  float *references;        // Dynamic: that mean when the line's sign last changed
+  const float *lineSigns;   // [lines], before visit 0; null without choppers
+  const float *otherSigns;  // [others]
+};
+
+/// Collects the reads of visited lines, and gives the pulses (or the digital change) of the cells
+/// that are written. Element i is cell i % others of the line of visit i / others; a line's first
+/// visit treats all visits of the line in order.
+struct LineCollector {
+  LineRule rule;
+  ChopperFlips flips;  // has the visits
+  BufferMemory memory;
+  RandomKey key;       // of pulses that happen by chance
+  const float *rates;  // learning rate of each sample of the mini-batch; null: not needed
+  int64_t firstTap;    // see LineTaps
+  int64_t every;
+  float *values;  // [visits.count, others]: reads, then pulses
+
+  PULSORA_HD void operator()(int64_t i) const {
+    const LineVisits &visits = flips.visits;
+    int64_t v = i / rule.others;
+    const int64_t k = i - v * rule.others;
+    if (!visits.isFirst(v)) return;
+    const int64_t at = visits.line(v) * rule.others + k;
+    float sum = memory.sums[at];
+    float mean = memory.means ? memory.means[at] : 0.0f;
+    float reference = memory.references ? memory.references[at] : 0.0f;
+    float lineSign = memory.lineSigns ? memory.lineSigns[visits.line(v)] : 1.0f;
+    float otherSign = memory.otherSigns ? memory.otherSigns[k] : 1.0f;
+    int64_t seen = 0;  // visits that otherSign has seen
+    for (; v < visits.count; v = visits.next(v)) {
+      float &value = values[v * rule.others + k];
+      const float read = value;
+      bool collects = true;
+      if (memory.otherSigns) {
+        otherSign = otherSignAfter(otherSign, k, seen, v);
+        seen = v;
+      }
+      if (memory.means) {
+        collects = flips.sweep(v) >= static_cast<uint64_t>(rule.period);
+        if (flips.sweep(v) > 0 && flips.lineFlips(v - visits.lines)) reference = mean;
+      }
+      value = collects ? collect(sum, lineSign * otherSign * (read - reference), v, k) : 0.0f;
+      if (memory.means) mean = pulsora::fma(rule.tail, read - mean, mean);
+      if (memory.lineSigns && flips.lineFlips(v)) lineSign = -lineSign;
+    }
+    memory.sums[at] = sum;
+    if (memory.means) memory.means[at] = mean;
+    if (memory.references) memory.references[at] = reference;
+  }
+
+ private:
+  PULSORA_HD float otherSignAfter(float sign, int64_t k, int64_t begin, int64_t end) const {
+    for (int64_t v = flips.endOfSweep(begin); v < end; v += flips.visits.lines)
+      sign = flips.otherFlips(v, k) ? -sign : sign;
+    return sign;
+  }
+
+  /// Adds a read to the sum, takes whole steps from it, and returns their pulses or change.
+  PULSORA_HD float collect(float &sum, float read, int64_t v, int64_t k) const {
+    const float changed = pulsora::fma(gain(v), read, rule.keeps ? sum : 0.0f);
+    const float most = static_cast<float>(rule.most);
+    const float ratio = changed / rule.threshold;
+    const float whole = ratio < 0.0f ? -pulsora::floor(-ratio) : pulsora::floor(ratio);
+    const float steps = pulsora::clamp(whole, -most, most);
+    sum = changed;
+    if (steps == 0.0f) return 0.0f;
+    if (rule.forget) {
+      sum = rule.momentum * changed;
+    } else {
+      sum = pulsora::fma((rule.momentum - 1.0f) * steps, rule.threshold, changed);
+      const float cap = rule.cap * most;
+      if (cap > 0.0f) sum = pulsora::clamp(sum, -cap, cap);
+    }
+    return rule.stepSize > 0.0f ? steps * rule.stepSize : happened(steps, v, k);
+  }
+
+  PULSORA_HD float gain(int64_t v) const {
+    float gain = rule.gain;
+    if (rates) {
+      const float rate = rates[firstTap + v / flips.visits.together * every];
+      gain = rate > 0.0f ? gain / rate : 0.0f;
+    }
+    if (!rule.corrects) return gain;
+    const auto reads = static_cast<float>(flips.sweep(v) % static_cast<uint64_t>(rule.period) + 1);
+    return gain / pulsora::min(reads, rule.mostReads);
+  }
+
+  /// The pulses of `steps`, each of which happens with probability stepChance.
+  PULSORA_HD float happened(float steps, int64_t v, int64_t k) const {
+    if (rule.stepChance >= 1.0f) return steps;
+    const auto count = static_cast<uint32_t>(pulsora::abs(steps));
+    float pulses = 0.0f;
+    for (uint32_t q = 0; q < count; ++q) {
+      const Philox4 block = draw(key, Purpose::DPulse, static_cast<uint64_t>(k),
+                                 flips.visits.first + static_cast<uint64_t>(v), q);
+      pulses += uniform(block.v[0]) < rule.stepChance ? 1.0f : 0.0f;
+    }
+    return steps < 0.0f ? -pulses : pulses;
+  }
+};
+
+/// Signs of choppers after the visits of a run. Element i is line i, or cell i - lines of all
+/// lines.
+struct ChopperTurner {
+  ChopperFlips flips;
+  float *lineSigns;
+  float *otherSigns;
+
+  PULSORA_HD void operator()(int64_t i) const {
+    const int64_t k = i - flips.visits.lines;
+    if (k < 0) {
+      lineSigns[i] = flips.lineSign(lineSigns[i], i, flips.visits.count);
+    } else {
+      otherSigns[k] = flips.otherSign(otherSigns[k], k, flips.visits.count);
+    }
+  }
+};
+
+/// The inputs of one side of an update as choppers and the learning rates of samples change them:
+/// out[s, i] = sign of line i at sample s x sqrt(rate of s) x in(s, i).
+struct ChoppedInput {
+  MatrixView<const float> in;
+  ChopperFlips flips;
+  const float *signs;  // before visit 0; null: all 1
+  bool ofLines;        // whether this side drives the read lines
+  const float *rates;  // of samples; null: all 1
+  int64_t firstTap;
+  int64_t every;
+  float *out;
+
+  PULSORA_HD void operator()(int64_t i) const {
+    const int64_t s = i / in.cols;
+    const int64_t line = i - s * in.cols;
+    float factor = rates ? pulsora::sqrt(rates[s]) : 1.0f;
+    if (signs) {
+      // A read comes after the pulses of its own sample.
+      const int64_t events = s <= firstTap ? 0 : (s - firstTap - 1) / every + 1;
+      const int64_t visits = pulsora::min(events * flips.visits.together, flips.visits.count);
+      factor *= ofLines ? flips.lineSign(signs[line], line, visits)
+                        : flips.otherSign(signs[line], line, visits);
+    }
+    out[i] = factor * in(s, line);
+  }
+};
+
+/// Learning rates of samples from running maxima of |x| and |d| (auto_scale): rate = scale / (max
+/// |x| max |d|).
+struct AutoRates {
+  static constexpr int kLatest = 2;
+  static constexpr int kSize = 3;
+
+  int64_t samples;
+  const float *xMaxima;  // [samples]
+  const float *dMaxima;
+  float decay;  // weight of a sample in the running maxima
+  float scale;
+  float *running;  // [kSize]: of x, of d, and the latest rate
+  float *rates;    // [samples]
+
+  PULSORA_HD void operator()(int64_t) const {
+    float x = running[0];
+    float d = running[1];
+    for (int64_t s = 0; s < samples; ++s) {
+      x = next(x, xMaxima[s]);
+      d = next(d, dMaxima[s]);
+      rates[s] = x > 0.0f && d > 0.0f ? scale / (x * d) : 0.0f;
+    }
+    running[0] = x;
+    running[1] = d;
+    if (samples > 0) running[kLatest] = rates[samples - 1];
+  }
+
+ private:
+  PULSORA_HD float next(float mean, float value) const {
+    if (!(value > 0.0f)) return mean;
+    return mean > 0.0f ? pulsora::fma(decay, value - mean, mean) : value;
+  }
+};
+
+}  // namespace pulsora

@@ -1,0 +1,222 @@
+#include "transfer/line_transfer.h"
+
+#include <vector>
+
+#include "array/events.h"
+#include "core/backend.h"
+#include "linalg/math_util.h"
+#include "transfer/line_functors.h"
+
+namespace pulsora {
+namespace {
+
+// One line is driven, so that a read can have no effect of the other lines.
+void requireLineRead(const IOParameters &p, const std::string &path) {
+  const auto require = [&](bool holds, const char *name, const char *value) {
+    PULSORA_CHECK(
+        ConfigError, holds, path, ".", name, " is set, but a transfer drives one line by ",
+        "1 and holds the others at 0, so that this effect has no meaning; set it to ", value);
+  };
+  if (p.is_perfect) return;
+  require(p.noise_management == NoiseManagement::None, "noise_management", "'none'");
+  require(p.bound_management == BoundManagement::None, "bound_management", "'none'");
+  require(p.inp_noise == 0.0f, "inp_noise", "0");
+  require(p.ir_drop == 0.0f, "ir_drop", "0");
+  require(p.w_read_asymmetry_dtod == 0.0f, "w_read_asymmetry_dtod", "0");
+  require(p.w_noise == 0.0f || p.w_noise_type != WeightNoiseType::PcmRead, "w_noise_type",
+          "'additive_constant'");
+}
+
+Buffer<float> ones(const Context &context, int64_t size) {
+  const std::vector<float> values(static_cast<size_t>(size), 1.0f);
+  Buffer<float> buffer(context, size);
+  detail::copyFromHost(context, buffer.data(), values.data(), buffer.bytes());
+  return buffer;
+}
+
+}  // namespace
+
+LineTransfer::LineTransfer(const Context &context, const LineRule &rule,
+                           const LineSettings &settings, const TileKeys &keys, uint32_t from,
+                           uint32_t to, const std::string &path)
+    : rule_(rule),
+      settings_(settings),
+      selectionKey_(keys.of(from, Role::Transfer)),
+      chopperKey_(keys.of(from, Role::Start)),
+      writeKey_(keys.of(to, Role::Update)),
+      reader_(context, settings.read, rule.columns ? Pass::Forward : Pass::Backward, rule.lines,
+              rule.others, keys.ofRead(from, Role::Transfer)) {
+  requireLineRead(settings.read, path);
+  restart(context);
+}
+
+void LineTransfer::restart(const Context &context) {
+  origin_ = reads_;
+  settings_.schedule.restart();
+  if (rule_.buffer == TransferBuffer::None) return;
+  const int64_t size = rule_.lines * rule_.others;
+  sums_ = Buffer<float>::zeros(context, size);
+  if (!rule_.chops()) return;
+  lineSigns_ = ones(context, rule_.lines);
+  otherSigns_ = ones(context, rule_.others);
+  if (rule_.buffer != TransferBuffer::Dynamic) return;
+  means_ = Buffer<float>::zeros(context, size);
+  references_ = Buffer<float>::zeros(context, size);
+}
+
+DueVisits LineTransfer::oneEvent() const {
+  DueVisits due;
+  due.visits.lines = rule_.lines;
+  due.visits.count = settings_.together;
+  due.visits.first = reads_;
+  due.visits.origin = origin_;
+  due.visits.together = settings_.together;
+  due.visits.random = settings_.random;
+  due.visits.key = selectionKey_;
+  return due;
+}
+
+DueVisits LineTransfer::dueWithin(int64_t samples) const {
+  const TransferSchedule &schedule = settings_.schedule;
+  DueVisits due = oneEvent();
+  due.visits.count =
+      settings_.together * schedule.dueWithin(TransferSchedule::Unit::Samples, samples);
+  due.firstTap = schedule.period() - schedule.since() - 1;
+  due.every = std::max<int64_t>(1, schedule.period());
+  return due;
+}
+
+ChoppedInput LineTransfer::chopped(MatrixView<const float> in, const DueVisits &due, bool isX,
+                                   const float *rates, float *out) const {
+  return {in,    flips(due.visits), signs(isX), isX == rule_.columns,
+          rates, due.firstTap,      due.every,  out};
+}
+
+LineTaps LineTransfer::taps(const DueVisits &due) const {
+  LineTaps taps{};
+  taps.visits = due.visits;
+  taps.columns = rule_.columns;
+  taps.firstTap = due.firstTap;
+  taps.every = due.every;
+  taps.reset.probability = settings_.resetProbability;
+  taps.reset.firstEvent = ownWrite(due.visits.first);
+  return taps;
+}
+
+const float *LineTransfer::signs(bool ofX) const {
+  if (!rule_.chops()) return nullptr;
+  return ofX == rule_.columns ? lineSigns_.data() : otherSigns_.data();
+}
+
+void LineTransfer::reserve(const Context &context, int64_t visits, float granularity) {
+  if (visits == 0) return;
+  seen_.reserve(context, visits * rule_.others);
+  if (!settings_.read.is_perfect) {
+    driven_.reserve(context, visits * rule_.lines);
+    sensed_.reserve(context, visits * rule_.others);
+    reader_.reserve(context, rowMajor<const float>(nullptr, rule_.others, rule_.lines), visits,
+                    true);
+  }
+  if (rule_.buffer != TransferBuffer::None || rule_.stepSize > 0.0f) return;
+  if (ones_.size() < visits) ones_ = ones(context, visits);
+  pulses_.reserve(context, visits * rule_.others);
+  maker_.reserve(context, visits, 1, rule_.others, 1.0f, granularity, settings_.write);
+}
+
+void LineTransfer::read(const Context &context, const LineVisits &visits) {
+  if (settings_.read.is_perfect) return;
+  const auto driven = rowMajor(driven_.data(), visits.count, rule_.lines);
+  const auto sensed = rowMajor(sensed_.data(), visits.count, rule_.others);
+  forEach(context, driven.size(), DrivenLines{visits, driven.data});
+  const AnalogRead::Product product = [&](MatrixView<const float> in, MatrixView<float> sums) {
+    forEach(context, sums.size(), LineProduct{visits, in, seen_.data(), sums});
+  };
+  reader_.run(context, rowMajor<const float>(nullptr, rule_.others, rule_.lines), product, driven,
+              sensed, visits.first);
+  copy(context, sensed, rowMajor(seen_.data(), visits.count, rule_.others));
+}
+
+// A line is driven by 1, the other side by the reads: the pulses of a cell are the coincidences of
+// its two trains, of which only the other side's differ from cell to cell.
+LinePulses LineTransfer::writeTrains(const Context &context, const LineVisits &visits, float lr,
+                                     float granularity) {
+  const auto driven = rowMajor<const float>(ones_.data(), visits.count, 1);
+  const auto reads = rowMajor<const float>(seen_.data(), visits.count, rule_.others);
+  maker_.makeWords(context, driven, reads, -lr, granularity, settings_.write, writeKey_,
+                   visits.first);
+  forEach(context, reads.size(), LineCounts{maker_.words(), rule_.others, pulses_.data()});
+  return {visits, rule_.columns, false, pulses_.data(), visits.first};
+}
+
+LinePulses LineTransfer::run(const Context &context, const DueVisits &due, float lr,
+                             float granularity, const float *rates) {
+  const LineVisits &visits = due.visits;
+  read(context, visits);
+  reads_ += static_cast<uint64_t>(visits.count);
+  const int64_t elements = visits.count * rule_.others;
+  if (rule_.buffer == TransferBuffer::None) {
+    if (!isDigital(settings_.write.pulse_type))
+      return writeTrains(context, visits, lr, granularity);
+    forEach(context, elements, Scaler{lr, seen_.data()});
+    return {visits, rule_.columns, true, seen_.data(), visits.first};
+  }
+  LineRule rule = rule_;
+  rule.gain *= lr;
+  forEach(context, elements,
+          LineCollector{rule,
+                        {rule, visits, chopperKey_},
+                        {sums_.data(), means_.data(), references_.data(), lineSigns_.data(),
+                         otherSigns_.data()},
+                        writeKey_,
+                        rates,
+                        due.firstTap,
+                        due.every,
+                        seen_.data()});
+  if (rule_.chops())
+    forEach(context, rule_.lines + rule_.others,
+            ChopperTurner{flips(visits), lineSigns_.data(), otherSigns_.data()});
+  return {visits, rule_.columns, rule_.stepSize > 0.0f, seen_.data(), visits.first};
+}
+
+size_t LineTransfer::memoryBytes() const {
+  return sums_.bytes() + means_.bytes() + references_.bytes() + lineSigns_.bytes() +
+         otherSigns_.bytes();
+}
+
+void LineTransfer::saveTo(const Context &context, State &state, const std::string &prefix) const {
+  const std::vector<int64_t> shape{rule_.lines, rule_.others};
+  state.values[prefix + "reads"] = Value(reads_);
+  state.values[prefix + "origin"] = Value(origin_);
+  settings_.schedule.saveTo(state, prefix + "since");
+  if (!sums_.empty()) state.put(context, prefix + "buffer", Tensor::Type::F32, shape, sums_);
+  if (rule_.chops()) {
+    state.put(context, prefix + "line_signs", Tensor::Type::F32, {rule_.lines}, lineSigns_);
+    state.put(context, prefix + "other_signs", Tensor::Type::F32, {rule_.others}, otherSigns_);
+  }
+  if (!means_.empty()) {
+    state.put(context, prefix + "means", Tensor::Type::F32, shape, means_);
+    state.put(context, prefix + "references", Tensor::Type::F32, shape, references_);
+  }
+}
+
+void LineTransfer::loadFrom(const Context &context, const State &state, const std::string &prefix) {
+  const std::vector<int64_t> shape{rule_.lines, rule_.others};
+  const uint64_t reads = state.counter(prefix + "reads", kMostCounted);
+  const uint64_t origin = state.counter(prefix + "origin", kMostCounted);
+  PULSORA_CHECK(StateError, origin <= reads, prefix, "origin is ", origin, " and ", prefix,
+                "reads ", reads, " in the state; the state is damaged");
+  settings_.schedule.loadFrom(state, prefix + "since");
+  if (!sums_.empty()) state.take(context, prefix + "buffer", Tensor::Type::F32, shape, sums_);
+  if (rule_.chops()) {
+    state.take(context, prefix + "line_signs", Tensor::Type::F32, {rule_.lines}, lineSigns_);
+    state.take(context, prefix + "other_signs", Tensor::Type::F32, {rule_.others}, otherSigns_);
+  }
+  if (!means_.empty()) {
+    state.take(context, prefix + "means", Tensor::Type::F32, shape, means_);
+    state.take(context, prefix + "references", Tensor::Type::F32, shape, references_);
+  }
+  reads_ = reads;
+  origin_ = origin;
+}
+
+}  // namespace pulsora

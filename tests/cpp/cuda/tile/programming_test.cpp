@@ -1,0 +1,95 @@
+#include <cmath>
+#include <gtest/gtest.h>
+#include <vector>
+
+#include "cuda/cuda_test_util.h"
+#include "inference/inference_device.h"
+#include "tile/tile_programming.h"
+
+// Programmed arrays on a GPU have the bits of the CPU: conductances, weights, compensation, reads.
+
+namespace pulsora {
+namespace {
+
+using namespace testing;  // NOLINT(google-build-using-namespace): test helpers
+
+constexpr int64_t kOut = 45;
+constexpr int64_t kIn = 70;
+
+struct Result {
+  std::vector<std::vector<float>> values;
+  State state;
+};
+
+Result programmed(const Context &context, const TileConfig &config) {
+  Tile tile(kOut, kIn, config, 5, 2, context);
+  const Batch batch = randomBatch(16, kIn, kOut, 4);
+  const DeviceBatch on(context, batch);
+  std::vector<float> w;
+  for (int64_t i = 0; i < kOut * kIn; ++i)
+    w.push_back(0.3f * std::sin(static_cast<float>(i) * 1.7f));
+  const DeviceMatrix weights(context, rowMajor<const float>(w.data(), kOut, kIn));
+  tile.setWeights(weights.view());
+  tile.update(on.x.view(), on.d.view(), 0.01f);
+  Result result;
+  const auto look = [&] {
+    DeviceMatrix y(context, 16, kOut), dx(context, 16, kIn), seen(context, kOut, kIn);
+    tile.forward(on.x.view(), y.view());
+    tile.backward(on.d.view(), dx.view());
+    tile.getWeights(seen.view());
+    for (const DeviceMatrix *each : {&y, &dx, &seen}) result.values.push_back(each->host(context));
+    if (!tile.programming().isProgrammed()) return;
+    result.values.push_back(tile.programming().compensation());
+    const int64_t devices = tile.programming().devicesOfCell();
+    for (const Conductances which :
+         {Conductances::Target, Conductances::Programmed, Conductances::Now}) {
+      DeviceMatrix g(context, kOut * kIn, devices);
+      tile.programming().getConductances(which, g.view());
+      result.values.push_back(g.host(context));
+    }
+  };
+  look();
+  tile.programming().program(3);
+  look();
+  for (const double time : {1.0, 3600.0}) {
+    tile.programming().drift(time, 1);
+    look();
+  }
+  result.state = tile.state();
+  return result;
+}
+
+TEST(CudaProgramming, Property61_HasTheBitsOfTheCpu) {
+  PULSORA_REQUIRE_GPU();
+  for (const NoiseModel &model : noiseModels()) {
+    for (const char *cell : {"pair", "two_sided_pair", "pairs", "single"}) {
+      const std::string kind = cell;
+      Value::Map map{{"kind", "inference"},
+                     {"cell", kind},
+                     {"noise_model", Value(Value::Map{{"model", model.name}})},
+                     {"stuck_low", 0.02},
+                     {"stuck_high", 0.01}};
+      if (kind == "pairs") map["significance"] = Value(Value::List{1.0, 2.0, 4.0});
+      if (kind == "single") map["cell_reference"] = Value("column");
+      if (kind == "two_sided_pair") {
+        map["compensation"] = Value("per_output");
+        map["cell_bits"] = Value(5);
+        map["scaling_per"] = Value("tile");
+      }
+      // A Shift model has numbers up to its last time only.
+      if (model.name == "Shift")
+        map["noise_model"] = Value(Value::Map{{"model", model.name}, {"extrapolate", true}});
+      const auto config = readParams<TileConfig>(Value(map), "");
+      const Result cpu = programmed(cpuContext(), config);
+      const Result gpu = programmed(reproducibleGpu(), config);
+      ASSERT_EQ(cpu.values.size(), gpu.values.size());
+      for (size_t i = 0; i < cpu.values.size(); ++i)
+        ASSERT_TRUE(sameBits(cpu.values[i], gpu.values[i]))
+            << model.name << " " << kind << " " << i;
+      ASSERT_TRUE(sameState(cpu.state, gpu.state));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace pulsora

@@ -1,0 +1,224 @@
+"""Hardware-aware training: weights that are parameters of torch, modified in training reads."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pulsora as pl
+
+torch = pytest.importorskip("torch")
+from pulsora.nn.clipping import clipped  # noqa: E402 - needs torch
+
+RECORDED = Path(__file__).resolve().parents[1] / "data" / "inference_cases.json"
+CASES = json.loads(RECORDED.read_text(encoding="utf-8"))["hwa"]
+WEIGHTS = np.array(CASES["weights"], dtype=np.float32)
+PERFECT = pl.IOParameters(is_perfect=True)
+REPEATS = 1000
+RECORDED_REPEATS = 4000
+
+NAMES = {
+    "AddNormal": "add_normal", "MultNormal": "mult_normal", "Discretize": "discretize",
+    "DiscretizeAddNormal": "discretize_add_normal", "DoReFa": "dorefa", "Poly": "poly",
+    "ProgNoise": "prog_noise", "DropConnect": "none",
+}  # fmt: skip
+
+
+def settings_of(given: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a recorded modifier."""
+    names = {
+        "std_dev": "modifier_std", "res": "modifier_res", "sto_round": "modifier_sto_round",
+        "dorefa_clip": "modifier_clip", "coeffs": "modifier_coeff", "g_max": "modifier_g_max",
+        "pdrop": "drop_connect", "assumed_wmax": "modifier_range",
+    }  # fmt: skip
+    values = {names[name]: value for name, value in given.items() if name in names}
+    return {"modifier": NAMES[given["type"]], "modifier_per": "tile", **values}
+
+
+def seen_in_training(tile: pl.Tile) -> np.ndarray:
+    """The weights that one training read sees."""
+    return tile.forward(np.eye(tile.x_size, dtype=np.float32)).T
+
+
+def case_name(case: dict[str, Any]) -> str:
+    """A name for a recorded case."""
+    return "-".join(map(str, case["arguments"].values()))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [case for case in CASES["modifiers"] if "copy_last_column" not in case["arguments"]],
+    ids=case_name,
+)
+def test_property_63_modifiers_have_the_recorded_moments(case: dict[str, Any]) -> None:
+    # N = 1000 reads against 4000 recorded ones: five standard errors, of which a drop of weights
+    # has larger ones for its standard deviation.
+    config = pl.InferenceConfig(forward=PERFECT, **settings_of(case["arguments"]))
+    tile = pl.Tile(*WEIGHTS.shape, config, seed=2)
+    tile.weights = WEIGHTS
+    read = np.stack([seen_in_training(tile) for _ in range(REPEATS)]).astype(np.float64)
+    mean, std = np.array(case["mean"]), np.array(case["std"])
+    error = std * math.sqrt(1 / REPEATS + 1 / RECORDED_REPEATS)
+    assert (np.abs(read.mean(axis=0) - mean) <= 5 * error + 3e-6).all()
+    assert (np.abs(read.std(axis=0) - std) <= 10 * error + 3e-6).all()
+
+
+@pytest.mark.parametrize("case", CASES["clip"], ids=case_name)
+def test_clipped_weights_are_the_recorded_ones(case: dict[str, Any]) -> None:
+    given = case["arguments"]
+    kinds = {
+        "FixedValue": "fixed", "LayerGaussian": "gaussian",
+        "AverageChannelMax": "average_channel_max",
+    }  # fmt: skip
+    config = pl.InferenceConfig(
+        clip=kinds[given["type"]],
+        clip_value=given.get("fixed_value", 0.0),
+        clip_sigma=given.get("sigma", 2.5),
+    )
+    found = clipped(torch.from_numpy(WEIGHTS), config)
+    assert np.abs(found.numpy() - np.array(case["result"])).max() < 2e-6
+
+
+@pytest.mark.parametrize(
+    "modifier", ["add_normal", "poly", "prog_noise", "discretize", "noise_model"]
+)
+@pytest.mark.parametrize("drop", [0.0, 0.3])
+def test_property_63_the_backward_read_sees_the_weights_of_its_forward(
+    modifier: str, drop: float
+) -> None:
+    torch.manual_seed(1)
+    config = pl.InferenceConfig(
+        forward=PERFECT, modifier=modifier, modifier_res=0.1, drop_connect=drop
+    )
+    layer = pl.nn.AnalogLinear(7, 5, bias=False, config=config, seed=3, max_input_size=4)
+    eye = torch.eye(7, requires_grad=True)
+    first, second = layer(eye), layer(eye)
+    assert (modifier == "discretize" and not drop) or not torch.equal(first, second)
+    # Backward of the first read after the second: dx = d W' for d the unit vectors.
+    for seen in (first, second):
+        for i in range(5):
+            (gradient,) = torch.autograd.grad(seen[0, i], eye, retain_graph=True)
+            assert (gradient[0] - seen[:, i]).abs().max() < 1e-6
+
+
+def test_property_63_gradients_are_finite_differences() -> None:
+    torch.manual_seed(1)
+    config = pl.InferenceConfig(forward=PERFECT, modifier="add_normal", modifier_std=0.1)
+    for layer, x in (
+        (pl.nn.AnalogLinear(6, 4, config=config, seed=3), torch.randn(5, 6)),
+        (pl.nn.AnalogConv2d(4, 6, 3, groups=2, config=config, seed=3), torch.randn(2, 4, 5, 5)),
+    ):
+        x.requires_grad_()
+        y = layer(x)
+        direction = torch.randn_like(y)
+        grads = torch.autograd.grad((y * direction).sum(), [x, layer.weight, layer.bias])
+        # The noise is added to the weights, so y is linear in W, x and b under equal noise.
+        plain = copy.deepcopy(layer).eval()
+        for each, grad, moved in (
+            (plain.weight, grads[1], "weight"), (plain.bias, grads[2], "bias"),
+        ):  # fmt: skip
+            step = torch.randn_like(each)
+            before = (plain(x) * direction).sum()
+            with torch.no_grad():
+                each.add_(step)
+            after = (plain(x) * direction).sum()
+            expected = (grad * step).sum()
+            assert (after - before).item() == pytest.approx(expected.item(), rel=1e-3), moved
+            with torch.no_grad():
+                each.sub_(step)
+
+
+def test_any_optimizer_trains_and_state_dicts_are_those_of_torch() -> None:
+    torch.manual_seed(0)
+    config = pl.InferenceConfig(modifier="add_normal", clip="gaussian", clip_sigma=1.5)
+    net = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.ReLU(), torch.nn.Linear(6, 2))
+    model = pl.convert_to_analog(net, config, seed=1)
+    assert [name for name, _ in model.named_parameters()] == [
+        name for name, _ in net.named_parameters()
+    ]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    x, wanted = torch.randn(64, 8), torch.randn(64, 2)
+    losses = []
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = (model(x) - wanted).square().mean()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.9 * losses[0]
+    weight = model[0].weight.detach()
+    assert weight.abs().max() <= 1.5 * weight.std() * 1.2  # clipping lowers the deviation, too
+    state = model.state_dict()
+    assert torch.equal(state["0.weight"], weight)
+    torch.nn.Sequential(
+        torch.nn.Linear(8, 6), torch.nn.ReLU(), torch.nn.Linear(6, 2)
+    ).load_state_dict({name: state[name] for name in net.state_dict()})
+    missing = model.load_state_dict(net.state_dict())
+    assert not missing.missing_keys
+    assert torch.equal(model[0].weight, net[0].weight)
+    digital = pl.convert_to_digital(model)
+    assert torch.equal(digital[0].weight, net[0].weight)
+
+
+def test_property_63_a_resumed_training_has_the_bits_of_the_uninterrupted_one() -> None:
+    def made() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(0)
+        config = pl.InferenceConfig(modifier="noise_model", drop_connect=0.1)
+        layer = pl.nn.AnalogLinear(8, 4, config=config, seed=1, max_input_size=5)
+        return layer, torch.optim.Adam(layer.parameters(), lr=0.01)
+
+    def train(layer: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        for i in range(3):
+            optimizer.zero_grad()
+            layer(torch.linspace(-1, i, 24).reshape(3, 8)).square().sum().backward()
+            optimizer.step()
+
+    whole, whole_optimizer = made()
+    train(whole, whole_optimizer)
+    resumed, optimizer = made()
+    resumed.load_state_dict(copy.deepcopy(whole.state_dict()))
+    optimizer.load_state_dict(copy.deepcopy(whole_optimizer.state_dict()))
+    train(whole, whole_optimizer)
+    train(resumed, optimizer)
+    assert torch.equal(whole.weight, resumed.weight)
+    assert torch.equal(whole.bias, resumed.bias)
+
+
+def test_a_frozen_programmed_layer_is_the_array_in_training_too() -> None:
+    config = pl.InferenceConfig(forward=PERFECT, modifier="add_normal")
+    layer = pl.nn.AnalogLinear(6, 4, config=config, seed=3)
+    layer.requires_grad_(requires_grad=False)
+    pl.drift(pl.program(layer), "1 day")
+    x = torch.randn(3, 6, requires_grad=True)
+    y = layer.train()(x)
+    assert torch.equal(y, layer.eval()(x))
+    seen = torch.from_numpy(layer.tiles.grid[0][0].weights.copy())
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    assert (gradient - seen.sum(0)).abs().max() < 1e-5
+
+
+def test_options_that_do_not_fit_are_refused() -> None:
+    config = pl.InferenceConfig()
+    with pytest.raises(ValueError, match="weight_scaling"):
+        pl.nn.AnalogLinear(3, 2, config=config, weight_scaling="abs_max")
+    with pytest.raises(ValueError, match="digital_bias"):
+        pl.nn.AnalogLinear(3, 2, config=config, digital_bias=False)
+    for settings, text in (
+        ({"drop_connect": 1.0}, "drop_connect"),
+        ({"modifier": "discretize"}, "modifier_res is 0"),
+        ({"clip": "fixed"}, "clip_value is 0"),
+        ({"modifier_times": [10.0, 1.0]}, "modifier_times"),
+        (
+            {"modifier": "noise_model", "noise_model": pl.noise_models.ReRamWan2022()},
+            "extrapolate=True",
+        ),
+    ):
+        with pytest.raises(pl.ConfigError, match=text):
+            pl.Tile(2, 2, pl.InferenceConfig(**settings))

@@ -4,8 +4,8 @@ Every device preset (`EcRam()`, see `pulsora.devices`) has two configurations, w
 `io()`: `EcRamSingle()`, one array under plain pulsed SGD, and `EcRamLRTT(rank=16)`, an array with a
 pulsed low-rank adapter. Six of them have `EcRamPair()` and `EcRamQuad()`, two and four arrays that
 act as one weight, and chains of arrays (`transfer_presets`): `EcRamTikiTaka()`, `EcRamTTv2()`,
-`EcRamChoppedTTv2()`, `EcRamAGAD()`. `PCMPair()` has two arrays of cells that can only grow. All take
-any setting of the configuration.
+`EcRamChoppedTTv2()`, `EcRamAGAD()`. `PCMPair()` has two arrays of cells that can only grow. All
+take any setting of the configuration.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
 Every device preset (`EcRam()`, see `pulsora.devices`) has two configurations, with the periphery of
 `io()`: `EcRamSingle()`, one array under plain pulsed SGD, and `EcRamLRTT(rank=16)`, an array with a
-pulsed low-rank adapter. Both take any setting of the configuration. Six devices have chains of
-arrays too (`transfer_presets`): `EcRamTikiTaka()`, `EcRamTTv2()`, `EcRamChoppedTTv2()`,
-`EcRamAGAD()`.
+pulsed low-rank adapter. Six of them have `EcRamPair()` and `EcRamQuad()`, two and four arrays that
+act as one weight, and chains of arrays (`transfer_presets`): `EcRamTikiTaka()`, `EcRamTTv2()`,
+`EcRamChoppedTTv2()`, `EcRamAGAD()`. `PCMPair()` has two arrays of cells that can only grow. All
+take any setting of the configuration.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from pulsora._internal.preset_io import io
-from pulsora.config import LRTTConfig, SingleConfig
+from pulsora.config import LRTTConfig, OneSidedConfig, SingleConfig, VectorConfig
 from pulsora.devices import (
     DEVICES,
+    ONE_SIDED,
+    PCM,
     Capacitor,
     EcRam,
     EcRamMO,
@@ -60,10 +63,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEVICES",
+    "ONE_SIDED",
+    "PCM",
     "Capacitor",
     "CapacitorAGAD",
     "CapacitorChoppedTTv2",
     "CapacitorLRTT",
+    "CapacitorPair",
+    "CapacitorQuad",
     "CapacitorSingle",
     "CapacitorTTv2",
     "CapacitorTikiTaka",
@@ -75,9 +82,13 @@ __all__ = [
     "EcRamMOAGAD",
     "EcRamMOChoppedTTv2",
     "EcRamMOLRTT",
+    "EcRamMOPair",
+    "EcRamMOQuad",
     "EcRamMOSingle",
     "EcRamMOTTv2",
     "EcRamMOTikiTaka",
+    "EcRamPair",
+    "EcRamQuad",
     "EcRamSingle",
     "EcRamTTv2",
     "EcRamTikiTaka",
@@ -88,13 +99,18 @@ __all__ = [
     "IdealizedAGAD",
     "IdealizedChoppedTTv2",
     "IdealizedLRTT",
+    "IdealizedPair",
+    "IdealizedQuad",
     "IdealizedSingle",
     "IdealizedTTv2",
     "IdealizedTikiTaka",
+    "PCMPair",
     "ReRamES",
     "ReRamESAGAD",
     "ReRamESChoppedTTv2",
     "ReRamESLRTT",
+    "ReRamESPair",
+    "ReRamESQuad",
     "ReRamESSingle",
     "ReRamESTTv2",
     "ReRamESTikiTaka",
@@ -102,6 +118,8 @@ __all__ = [
     "ReRamSBAGAD",
     "ReRamSBChoppedTTv2",
     "ReRamSBLRTT",
+    "ReRamSBPair",
+    "ReRamSBQuad",
     "ReRamSBSingle",
     "ReRamSBTTv2",
     "ReRamSBTikiTaka",
@@ -112,7 +130,9 @@ __all__ = [
     "io",
     "lrtt",
     "names",
+    "one_sided",
     "single",
+    "vector",
 ]
 
 
@@ -137,6 +157,18 @@ def _lrtt(preset: Callable[..., Device]) -> Callable[..., LRTTConfig]:
     return make
 
 
+def _vector(preset: Callable[..., Device], count: int, word: str) -> Callable[..., VectorConfig]:
+    def make(**settings: Any) -> VectorConfig:
+        return vector(preset(), count, **settings)
+
+    make.__name__ = make.__qualname__ = f"{preset.__name__}{word}"
+    make.__doc__ = (
+        f"{count} arrays of {preset.__name__} devices that act as one weight, of which one, chosen "
+        "at random, takes the pulses of a sample, with `io()`."
+    )
+    return make
+
+
 IdealizedSingle, IdealizedLRTT = _single(Idealized), _lrtt(Idealized)
 GokmenVlasovSingle, GokmenVlasovLRTT = _single(GokmenVlasov), _lrtt(GokmenVlasov)
 EcRamSingle, EcRamLRTT = _single(EcRam), _lrtt(EcRam)
@@ -145,6 +177,18 @@ CapacitorSingle, CapacitorLRTT = _single(Capacitor), _lrtt(Capacitor)
 SixT1CSingle, SixT1CLRTT = _single(SixT1C), _lrtt(SixT1C)
 ReRamESSingle, ReRamESLRTT = _single(ReRamES), _lrtt(ReRamES)
 ReRamSBSingle, ReRamSBLRTT = _single(ReRamSB), _lrtt(ReRamSB)
+
+IdealizedPair, IdealizedQuad = _vector(Idealized, 2, "Pair"), _vector(Idealized, 4, "Quad")
+EcRamPair, EcRamQuad = _vector(EcRam, 2, "Pair"), _vector(EcRam, 4, "Quad")
+EcRamMOPair, EcRamMOQuad = _vector(EcRamMO, 2, "Pair"), _vector(EcRamMO, 4, "Quad")
+CapacitorPair, CapacitorQuad = _vector(Capacitor, 2, "Pair"), _vector(Capacitor, 4, "Quad")
+ReRamESPair, ReRamESQuad = _vector(ReRamES, 2, "Pair"), _vector(ReRamES, 4, "Quad")
+ReRamSBPair, ReRamSBQuad = _vector(ReRamSB, 2, "Pair"), _vector(ReRamSB, 4, "Quad")
+
+
+def PCMPair(**settings: Any) -> OneSidedConfig:  # noqa: N802 - named as a preset
+    """Two arrays of PCM devices, which can only grow, refreshed after every mini-batch; `io()`."""
+    return one_sided(PCM(), **settings)
 
 
 def single(name: str | os.PathLike[str] | Device, **settings: Any) -> SingleConfig:
@@ -159,6 +203,39 @@ def single(name: str | os.PathLike[str] | Device, **settings: Any) -> SingleConf
     """
     defaults = {"device": device(name), "forward": io(), "backward": io()}
     return SingleConfig(**(defaults | settings))
+
+
+def vector(name: str | os.PathLike[str] | Device, count: int = 2, **settings: Any) -> VectorConfig:
+    """Equal arrays that act as one weight, with `io()`; `EcRamPair()` is `vector("EcRam", 2)`.
+
+    One array, chosen at random, takes the pulses of a sample.
+
+    Args:
+        name: The device, as `device()` takes it: a preset, a model, a file or a device.
+        count: Number of arrays, 1 to 8.
+        settings: Settings of the configuration.
+
+    Raises:
+        ValueError: for an unknown name.
+        ConfigError: for another number of arrays.
+    """
+    devices = [device(name) for _ in range(count)]
+    defaults = {"devices": devices, "update_policy": "single_random"}
+    return VectorConfig(**(defaults | {"forward": io(), "backward": io()} | settings))
+
+
+def one_sided(name: str | os.PathLike[str] | Device = "PCM", **settings: Any) -> OneSidedConfig:
+    """Pairs of cells that can only grow, with `io()`; `PCMPair()` is `one_sided("PCM")`.
+
+    Args:
+        name: The device, as `device()` takes it: a preset, a model, a file or a device.
+        settings: Settings of the configuration.
+
+    Raises:
+        ValueError: for an unknown name.
+    """
+    defaults = {"device": device(name), "forward": io(), "backward": io()}
+    return OneSidedConfig(**(defaults | settings))
 
 
 def lrtt(

@@ -131,11 +131,13 @@ def device_values(draws: Draws, value_of: ValueOf) -> dict[Any, Any]:
 
 
 def config_values(draws: Draws, value_of: ValueOf, kind: str | None = None) -> dict[Any, Any]:
-    """A configuration as plain values."""
+    """A configuration as plain values, now and then on top of a variant of its compound."""
     chosen = kind or draws.pick(KINDS)
     compound = SCHEMA["compounds"][chosen]
     fields = [*compound["fields"], *compound["periphery"]]
-    return {"kind": chosen, **values_of(draws, fields, value_of)}
+    variants = list(compound["variants"].values())
+    base = draws.pick(variants) if variants and draws.chance(0.5) else {}
+    return {"kind": chosen, **base, **values_of(draws, fields, value_of)}
 
 
 def config(draws: Draws, kind: str | None = None, value_of: ValueOf = plausible) -> pl.TileConfig:

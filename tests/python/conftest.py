@@ -48,6 +48,21 @@ PLAIN_LRTT: dict[str, Any] = {
 CONFIGS: dict[str, Callable[[], pl.TileConfig]] = {
     "ideal": pl.IdealConfig,
     "single": lambda: pl.SingleConfig(device=pl.devices.SoftBounds(lifetime=50.0, diffusion=1e-3)),
+    "vector": lambda: pl.VectorConfig(
+        devices=[pl.devices.SoftBounds(), pl.devices.ConstantStep(write_noise_std=3.0)],
+        update_policy="single_random",
+    ),
+    "reference": lambda: pl.ReferenceConfig(
+        visible=pl.devices.SoftBounds(diffusion=1e-3),
+        reference_start="symmetric_point",
+        reference_pulses=20,
+        read_io="per_array",
+    ),
+    "one_sided": lambda: pl.OneSidedConfig(
+        device=pl.devices.ConstantStep(dw_min=0.005, w_max=1.0, w_min=0.0),
+        refresh_upper_thres=0.1,
+        refresh_lower_thres=0.05,
+    ),
     "write_noise": lambda: pl.SingleConfig(device=pl.devices.ConstantStep(write_noise_std=3.0)),
     "lrtt": lambda: pl.LRTTConfig(
         rank=3,

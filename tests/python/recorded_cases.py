@@ -95,8 +95,8 @@ def inputs(case: dict[str, Any]) -> tuple[Matrix, Matrix, Matrix]:
 def replay(case: dict[str, Any], tile: pl.Tile, pulsed: list[int]) -> Iterator[int]:
     """Writes the weights, trains, and yields the number of mini-batches so far.
 
-    `pulsed` are the devices that take pulses. The other simulator scales pulse trains by the mean of
-    their `dw_min`; the learning rate is changed so that the numbers of pulses are equal.
+    `pulsed` are the devices that take pulses. The other simulator scales pulse trains by the mean
+    of their `dw_min`; the learning rate is changed so that the numbers of pulses are equal.
     """
     x, d, weights = inputs(case)
     devices = [case["config"]["devices"][k] for k in pulsed]

@@ -26,6 +26,43 @@ NUMBERS = {
 
 def test_every_preset_is_tested() -> None:
     assert set(presets.names()) == set(NUMBERS)
+    assert set(presets.ONE_SIDED) == {"PCM"}
+
+
+def test_phase_change_memory_grows_and_serves_in_pairs() -> None:
+    device = presets.device("pcm")
+    assert device == pl.devices.PCM()
+    found = [device.dw_min, device.w_max, device.w_min, device.dw_min_std, device.a_up]
+    np.testing.assert_allclose(found, [0.01, 2.0, 0.0, 0.6, -27.235], rtol=1e-6)
+    config = presets.PCMPair()
+    assert config == presets.one_sided("PCM")
+    assert (config.refresh_every, config.units_in_mbatch) == (1, True)
+    rng = np.random.default_rng(1)
+    target = rng.uniform(-1.0, 1.0, (6, 10)).astype(np.float32)
+    tile = pl.Tile(6, 10, config, seed=1)
+    for _ in range(600):
+        x = rng.standard_normal((8, 10)).astype(np.float32)
+        tile.update(x, (tile.forward(x) - x @ target.T) / 8, 0.1)
+    # One pulse at weight 0 is 0.28 of such a weight, with noise, so that much error is left.
+    assert np.corrcoef(tile.weights.ravel(), target.ravel())[0, 1] > 0.5
+
+
+SIX = ("Idealized", "EcRam", "EcRamMO", "Capacitor", "ReRamES", "ReRamSB")
+
+
+@pytest.mark.parametrize("name", SIX)
+def test_pairs_and_quads_pulse_one_array_at_random(name: str) -> None:
+    for count, word in ((2, "Pair"), (4, "Quad")):
+        make = getattr(presets, f"{name}{word}")
+        config = make(update=pl.UpdateParameters(desired_bl=7))
+        assert make.__name__ == f"{name}{word}"
+        assert config.devices == (presets.device(name),) * count
+        assert config.update_policy == "single_random"
+        assert config.forward == presets.io()
+        assert config.update.desired_bl == 7
+        assert pl.Tile(3, 4, config).config == config
+    with pytest.raises(pl.ConfigError, match="9 devices"):
+        presets.vector(name, 9)
 
 
 @pytest.mark.parametrize("name", presets.names())

@@ -70,7 +70,7 @@ def weights_of(case: dict[str, Any], tile: pl.Tile) -> dict[str, Any]:
     """The weights by their recorded names: W, and the arrays by number."""
     arrays = list(tile.arrays.values())
     if case["algorithm"] == "OneSidedUnitCell":
-        arrays = arrays[::-1]  # recorded: minus first
+        arrays.reverse()  # recorded: minus first
     return {"W": tile.weights} | {f"hidden_weights_{k}": array for k, array in enumerate(arrays)}
 
 

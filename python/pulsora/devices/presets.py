@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEVICES",
+    "ONE_SIDED",
+    "PCM",
     "Capacitor",
     "EcRam",
     "EcRamMO",
@@ -220,6 +222,34 @@ def ReRamSB(**changes: Any) -> models.SoftBoundsReference:
     return models.SoftBoundsReference(**(numbers | changes))
 
 
+def PCM(**changes: Any) -> models.ExpStep:
+    """Phase-change memory, as exponential steps; it can only grow, in pairs (`OneSidedConfig`).
+
+    Fit to Nandakumar et al., Front. Neurosci. 14:406 (2020).
+    """
+    numbers = {
+        "dw_min": 0.01,
+        "dw_min_dtod": 0.2,
+        "dw_min_std": 0.6,
+        "dw_min_std_add": 0.042,
+        "dw_min_std_slope": 0.108,
+        "up_down_dtod": 0.05,
+        "w_max": 2.0,
+        "w_min": 0.0,
+        "w_max_dtod": 0.1,
+        "w_min_dtod": 0.0,
+        "a": -1.0,
+        "b": 0.0,
+        "gamma_up": 2.5,
+        "gamma_down": 2.5,
+        "a_up": -27.235,
+        "a_down": -2.235,
+        "reset": 0.01,
+        "reset_dtod": 0.02,
+    }
+    return models.ExpStep(**(numbers | changes))
+
+
 DEVICES: dict[str, Callable[..., Device]] = {
     preset.__name__: preset
     for preset in (
@@ -233,22 +263,25 @@ DEVICES: dict[str, Callable[..., Device]] = {
         ReRamSB,
     )
 }
-"""The device presets by name."""
+"""The device presets by name, of cells that step both ways."""
+
+ONE_SIDED: dict[str, Callable[..., Device]] = {"PCM": PCM}
+"""The device presets by name, of cells that can only grow, which serve in pairs."""
 
 
 def names() -> list[str]:
-    """The names of all device presets."""
+    """The names of the device presets for single arrays: all but those of ONE_SIDED."""
     return list(DEVICES)
 
 
 def hint(name: str) -> str:
     """The end of a message about an unknown device: the names that may be meant, and all names."""
     classes = registered_devices()
-    known = {one.lower(): one for one in (*DEVICES, *classes)}
+    known = {one.lower(): one for one in (*DEVICES, *ONE_SIDED, *classes)}
     near = [one for low, one in known.items() if name and low.startswith(name.lower())]
     near = near or [known[low] for low in difflib.get_close_matches(name.lower(), known, n=1)]
     meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    return f"; {meant}presets: {', '.join(DEVICES)}; models: {', '.join(classes)}"
+    return f"; {meant}presets: {', '.join([*DEVICES, *ONE_SIDED])}; models: {', '.join(classes)}"
 
 
 def device(name: str | os.PathLike[str] | Device, **changes: Any) -> Device:
@@ -268,7 +301,7 @@ def device(name: str | os.PathLike[str] | Device, **changes: Any) -> Device:
         return name.replace(**changes)
     if is_file_name(name):
         return load(name).replace(**changes)
-    known: dict[str, Callable[..., Any]] = {**DEVICES, **registered_devices()}
+    known: dict[str, Callable[..., Any]] = {**DEVICES, **ONE_SIDED, **registered_devices()}
     for one, make in known.items():
         if one.lower() == str(name).lower():
             made: Device = make(**changes)

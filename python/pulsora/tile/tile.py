@@ -266,7 +266,8 @@ class Tile(StatefulTile):
 
     def _require_visible(self) -> None:
         if "visible" not in self._arrays:
-            raise AttributeError("this tile has no visible array; it has weights alone")
+            have = ", ".join(self._arrays) or "weights alone"
+            raise AttributeError(f"this tile has no array called visible; it has {have}")
 
     @property
     def adapter(self) -> Adapter | None:

@@ -39,8 +39,8 @@ struct CompoundSite {
 
 /// Properties of a compound with given parameters, for layers, optimisers and recorded steps.
 struct CompoundFacts {
-  /// Path of the device model whose cells hold written weights: the parameter's name, with the place
-  /// in a list ("visible", "devices[0]"); empty for weights without cells.
+  /// Path of the device model whose cells hold written weights: the parameter's name, with the
+  /// place in a list ("visible", "devices[0]"); empty for weights without cells.
   std::string written;
   /// Whether every update pulses the cells of `written`, so that a large update takes longer than
   /// sending its result to other processes.

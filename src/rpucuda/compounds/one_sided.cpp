@@ -148,15 +148,16 @@ void OneSidedDevice::writeBack(const Context &context) {
   const SampleRange samples{kWritePulseSamples + refreshes_ * static_cast<uint64_t>(cols), cols,
                             nullptr};
   if (!digital) forEach(context, lines.size(), UnitMatrix{cols, lines_.data()});
+  LineVisits columns;
+  columns.lines = columns.count = cols;
   for (const bool isPlus : {true, false}) {
-    PulsedDevice &array = isPlus ? plus() : minus();
     forEach(context, wanted.size(), OneSign{negative, isPlus ? -1.0f : 1.0f, chosen_.data()});
-    if (digital) {
-      array.addWeights(context, wanted.transposed(), ownWrite(refreshes_));
-    } else {
-      writer_.makeWords(context, array.granularity(), lines, wanted, -1.0f, samples);
-      array.applyPulses(context, writer_.words());
+    if (!digital) {
+      writer_.makeWords(context, plus().granularity(), lines, wanted, -1.0f, samples);
+      forEach(context, wanted.size(), OneLineCounts{writer_.words(), chosen_.data()});
     }
+    (isPlus ? plus() : minus())
+        .applyToLines(context, {columns, true, digital, chosen_.data(), samples.first});
   }
 }
 

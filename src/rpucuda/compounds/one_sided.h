@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "compounds/array_group.h"
+#include "pulses/coincidences.h"
 #include "transfer/line_read.h"
 #include "transfer/transfer_schedule.h"
 
@@ -80,6 +81,18 @@ struct RefreshChoice {
     const bool due = pulsora::max(p, q) > upper && pulsora::min(p, q) > lower;
     negative[i] = due ? q - p : 0.0f;
     chosen[row * plus.rows + col] = due ? 1.0f : 0.0f;
+  }
+};
+
+/// The pulses of words of which sample j drives x line j alone: out[j, i] of cell (i, j).
+struct OneLineCounts {
+  PulseWords words;
+  float *out;
+
+  PULSORA_HD void operator()(int64_t i) const {
+    const int64_t line = i / words.dSize;
+    out[i] =
+        static_cast<float>(signedCoincidences(words, *words.layout, line, i % words.dSize, line));
   }
 };
 

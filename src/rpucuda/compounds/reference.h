@@ -6,7 +6,7 @@
 
 namespace pulsora {
 
-/// What the array of references is programmed to when a tile is made.
+/// The weights to which the array of references is programmed when a tile is made.
 enum class ReferenceStart { Zero, SymmetricPoint };
 template <>
 struct EnumNames<ReferenceStart> {

@@ -11,5 +11,6 @@ PULSORA_ON_GPU(WeightedSum);
 PULSORA_ON_GPU(ChosenRows);
 PULSORA_ON_GPU(RefreshChoice);
 PULSORA_ON_GPU(OneSign);
+PULSORA_ON_GPU(OneLineCounts);
 
 }  // namespace pulsora

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "cuda/cuda_test_util.h"
+#include "tile/tile_test_util.h"
 
 // Compares training on a GPU with training on the CPU.
 
@@ -83,6 +84,15 @@ TEST(CudaTile, Property36_PeripheryWithReproducibleProducts) {
 TEST(CudaTile, Property36_IdealWeights) {
   PULSORA_REQUIRE_GPU();
   expectSameRun(idealConfig());
+}
+
+TEST(CudaTile, Property36_EveryKindAndVariant) {
+  PULSORA_REQUIRE_GPU();
+  for (const std::string &kind : kinds()) {
+    SCOPED_TRACE(kind);
+    expectSameRun(configOf(kind));
+    if (HasFailure()) return;
+  }
 }
 
 TEST(CudaTile, Property36_EverySettingOfTheAdapter) {

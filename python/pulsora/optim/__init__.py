@@ -250,8 +250,8 @@ class _Pulses(torch.optim.Optimizer):
             if parameter.grad is None and user not in {None, self} and "used" not in told:
                 told.add("used")
                 warnings.warn(
-                    f"the gradient of {parameter.described} has been used up by the step of another "
-                    "optimiser, so this step sends it no pulses. Give a shared layer to one "
+                    f"the gradient of {parameter.described} has been used up by the step of "
+                    "another optimiser, so this step sends it no pulses. Give a shared layer to one "
                     "optimiser alone, or run a backward pass before each step",
                     stacklevel=4,
                 )
@@ -306,7 +306,7 @@ def _gradient(parameter: AnalogParameter) -> AnalogGradient:
     gradient = parameter.grad
     if not isinstance(gradient, AnalogGradient):
         raise RuntimeError(  # noqa: TRY004 - no argument has this type
-            f"the gradient has been replaced by another tensor, but pulses are made "
+            "the gradient has been replaced by another tensor, but pulses are made "
             "of its factors; scale it as a whole (hooks may return grad * number), or leave it"
         )
     return gradient

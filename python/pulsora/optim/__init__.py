@@ -251,8 +251,8 @@ class _Pulses(torch.optim.Optimizer):
                 told.add("used")
                 warnings.warn(
                     f"the gradient of {parameter.described} has been used up by the step of "
-                    "another optimiser, so this step sends it no pulses. Give a shared layer to one "
-                    "optimiser alone, or run a backward pass before each step",
+                    "another optimiser, so this step sends it no pulses. Give a shared layer to "
+                    "one optimiser alone, or run a backward pass before each step",
                     stacklevel=4,
                 )
         steps = self.__dict__["_steps"] = self.__dict__.get("_steps", 0) + 1

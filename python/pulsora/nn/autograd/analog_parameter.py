@@ -93,7 +93,8 @@ class AnalogParameter(torch.nn.Parameter):
     ) -> AnalogGradient:
         """Returns the gradient with the factors x [m, in_features] and d [m, out_features].
 
-        x may be images, whose patches are its rows. `gate` [m, rank] is the gate of the read, if the read was gated.
+        x may be images, whose patches are its rows. `gate` [m, rank] is the gate of the read, if
+        the read was gated.
         """
         pair = Pair.of(x if isinstance(x, Patches) else x.detach(), d.detach(), gate)
         factors = Factors((pair,), is_fixed=self.array.facts.reuses_reads)
@@ -224,8 +225,8 @@ def _count_pass(parameter: Tensor) -> None:
         factors.has_warned = True
         warnings.warn(
             f"{passes} backward passes have gone through {parameter.described} without a step of "
-            f"its optimiser; all their factors are kept ({factors.bytes / 1e6:.0f} MB). Call step() "
-            "or zero_grad() more often, or freeze the layer by "
+            f"its optimiser; all their factors are kept ({factors.bytes / 1e6:.0f} MB). Call "
+            "step() or zero_grad() more often, or freeze the layer by "
             "layer.analog_weight.requires_grad_(False)",
             stacklevel=2,
         )

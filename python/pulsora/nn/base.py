@@ -16,7 +16,7 @@ from pulsora.nn.autograd.gated_product import flat_gate
 from pulsora.nn.autograd.readonly_weight import weight_copy
 from pulsora.nn.autograd.tile_product import NOT_TRACED, read_tiles, require_untraced
 from pulsora.nn.inputs import output_type, require_input, require_type
-from pulsora.nn.options import require_none, whole_signature
+from pulsora.nn.options import place_of, require_none, whole_signature
 from pulsora.nn.tiled_module import TiledModule
 from pulsora.nn.tiles.tile_array import TileArray
 from pulsora.nn.tiles.weight_scaling import WeightScaling
@@ -123,7 +123,7 @@ class AnalogModule(TiledModule):
         require_none(type(self).__name__, unknown, inspect.signature(type(self)).parameters)
         config = SingleConfig() if config is None else config
         require_boolean("bias", bias)
-        place = _place(torch.get_default_device() if device is None else torch.device(device))
+        place = place_of(torch.get_default_device() if device is None else torch.device(device))
         if seed is None:
             seed = int(torch.randint(2**62, (), device="cpu").item())
         self.analog_bias = bias and not digital_bias
@@ -338,8 +338,8 @@ class AnalogModule(TiledModule):
         probe = fn(torch.empty(0, dtype=self.digital_dtype, device=self.tiles.device))
         if probe.device.type == "cpu" and probe.is_shared():  # type: ignore[no-untyped-call]
             raise RuntimeError("the tiles of an analog layer cannot be shared between processes")
-        if _place(probe.device) != self.tiles.device:
-            self.analog_weight.move(_place(probe.device))
+        if place_of(probe.device) != self.tiles.device:
+            self.analog_weight.move(place_of(probe.device))
         weight = self._parameters.pop("analog_weight")
         try:
             super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
@@ -397,15 +397,3 @@ class AnalogModule(TiledModule):
             self.analog_weight.grad = None  # a gradient of other weights
         except (ValueError, RuntimeError) as error:
             error_msgs.append(f"{prefix.rstrip('.') or 'the layer'}: {error}")
-
-
-def _place(device: torch.device) -> torch.device:
-    """Returns the device in the form that tiles use, with the number of a GPU."""
-    if device.type == "meta":
-        raise ValueError(
-            "an analog layer cannot be on the meta device, because its cells are sampled when it "
-            "is made; make it on 'cpu' or 'cuda'"
-        )
-    if device.type == "cuda" and str(device) == "cuda" and torch.cuda.is_available():
-        return torch.device("cuda", torch.cuda.current_device())
-    return device if device.type == "cuda" else torch.device(device.type)

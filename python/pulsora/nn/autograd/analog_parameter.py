@@ -81,6 +81,8 @@ class AnalogParameter(torch.nn.Parameter):
         size = patches.numel()
         if self.array.process_group.gathers or 2 * patches.images.numel() > size:
             return False  # several processes send rows, which are patches
+        if patches.images.is_cuda and torch.cuda.is_current_stream_capturing():
+            return False  # a recorded step allocates no memory for patches
         if is_checkpointed():  # whose runs have to keep the same
             return True
         gradient = self.grad

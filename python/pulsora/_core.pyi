@@ -322,9 +322,11 @@ def apply_updates(
     ask_only: bool = False,
 ) -> None:
     """Makes the mini-batches of layers: (TileGrid, [(x, d, gate or None)], lr, numbers of
-    tiles or None, object whose attribute `pairs` becomes () when its layer is done). What a
-    layer refuses is raised before any changes; with ask_only, nothing else happens. No
-    signal is served meanwhile.
+    tiles or None, object whose attribute `pairs` becomes () when its layer is done). x may
+    be (images [m, pixels], (channels, height, width), (kernel, stride, dilation), groups,
+    whether a 1 follows each group), whose patches are its rows. What a layer refuses is
+    raised before any changes; with ask_only, nothing else happens. No signal is served
+    meanwhile.
     """
 
 def compile_ahead(text: str, name: str, file: str, isa: str) -> str:

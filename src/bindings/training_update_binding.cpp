@@ -18,7 +18,7 @@ namespace {
 namespace py = pybind11;
 
 /// A mini-batch of one layer: its tiles, samples and learning rate, and the object whose attribute
-/// `pairs` has the factors of the gradient. Layers of a call share the memory for patches of images.
+/// `pairs` has the factors of the gradient. Layers of a call share the memory for patches.
 class LayerUpdate {
  public:
   using Memory = std::shared_ptr<Buffer<float>>;

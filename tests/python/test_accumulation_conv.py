@@ -57,7 +57,9 @@ def keep_patches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def trained(
-    make: Callable[[], pl.nn.AnalogConvNd], passes: int = 3, between: Any = None
+    make: Callable[[], pl.nn.AnalogConvNd],
+    passes: int = 3,
+    between: Callable[[Any], object] | None = None,
 ) -> tuple[pl.nn.AnalogConvNd, list[bool], torch.Tensor]:
     """A layer after two steps of several passes each, what it kept, and the formed gradient."""
     layer = make().to(DEVICE)
@@ -226,9 +228,7 @@ def test_refusals_see_the_patches() -> None:
     if DEVICE == "cpu":  # a GPU does not wait for refusals
         for bad, message in ((torch.nan, r"x\[\d, 0\] is nan"), (3e38, "beyond single precision")):
             x[1, 0, 0, 0] = bad
-            layer.analog_weight.grad = layer.analog_weight.gradient(
-                Patches(x, settings), 1e2 * d
-            )
+            layer.analog_weight.grad = layer.analog_weight.gradient(Patches(x, settings), 1e2 * d)
             with pytest.raises(pl.InputError, match=message):
                 optimizer.step()
             assert torch.equal(layer.get_weights()[0], changed)

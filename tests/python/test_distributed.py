@@ -183,14 +183,12 @@ def test_the_example_says_the_same_in_two_processes(tmp_path: Path) -> None:
         ),
         (
             "other_gradients",
-            "RuntimeError: .* layer '2' has a gradient on rank 0, and none on 1; a step is made, "
-            "or left out, by all ranks together",
+            "RuntimeError: .* layer '2' has a gradient on rank 0, and none on 1; a step is made",
         ),
         ("no_gradients", "RuntimeError: .* layer '0' has a gradient on rank 0, and none on 1;"),
         (
             "no_step",
-            r"RuntimeError: .* ranks \[0\] are in a step of the optimiser, and ranks \[1\] in the "
-            "next forward pass",
+            r"RuntimeError: .* ranks \[0\] are in a step .* ranks \[1\] in the next forward pass",
         ),
     ],
 )

@@ -99,7 +99,9 @@ def test_a_bad_rate_names_a_layer_that_has_it() -> None:
 def test_a_refused_backward_pass_names_the_layer() -> None:
     made = model()
     hidden = made(torch.ones(6, 5))
-    with pytest.raises(pl.InputError, match=r"^layer '1\.1' \(AnalogLinear \[3, 4\]\): d\[0, 0\] is inf"):
+    with pytest.raises(
+        pl.InputError, match=r"^layer '1\.1' \(AnalogLinear \[3, 4\]\): d\[0, 0\] is inf"
+    ):
         hidden.backward(torch.full((6, 3), torch.inf))
     loss = read(made)
     made[1][1].tiles.set_weights(torch.zeros(3, 4))
@@ -141,5 +143,5 @@ def test_an_error_of_no_layer_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) ->
             raise RuntimeError("the machine")
 
     monkeypatch.setattr("pulsora.nn.tiles.layer_update._core.apply_updates", fail)
-    with pytest.raises(RuntimeError, match="^the machine$"):
+    with pytest.raises(RuntimeError, match=r"^the machine$"):
         optimizer.step()

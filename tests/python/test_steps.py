@@ -249,7 +249,7 @@ def test_a_layer_that_no_forward_pass_reads_is_named_once() -> None:
 def test_a_frozen_layer_is_not_named_among_layers_that_nothing_reads() -> None:
     used, unused = AnalogLinear(4, 3, config=pl.IdealConfig()), AnalogLinear(7, 2)
     frozen = AnalogLinear(5, 6)
-    frozen.analog_weight.requires_grad_(False)
+    frozen.requires_grad_(False)  # noqa: FBT003 - torch's own
     layers = torch.nn.ModuleDict({"used": used, "frozen": frozen, "unused": unused})
 
     def told(model: torch.nn.Module) -> list[str]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
+    from pulsora.nn.tiles.patches import Patches
     from pulsora.nn.tiles.tile_array import TileArray
 
 __all__ = ["ProcessGroup"]
@@ -194,14 +195,14 @@ class ProcessGroup(SingleProcess):
         return BatchShard(tuple(count * each for count in whole.counts), self.rank, steps)
 
     def gather(
-        self, array: object, shard: BatchShard, tensors: Sequence[Tensor | None]
+        self, array: object, shard: BatchShard, tensors: Sequence[Tensor | Patches | None]
     ) -> Callable[[], Sequence[Any]]:
         """Begins to gather the rows of all ranks in one message.
 
         Raises:
             RuntimeError: when waiting, if the ranks are in different layers.
         """
-        present = [each for each in tensors if each is not None]
+        present = [each for each in tensors if isinstance(each, torch.Tensor)]
         if self.size == 1 or not present:
             return lambda: tensors
         widths = [each.shape[1] for each in present]

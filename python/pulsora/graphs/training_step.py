@@ -330,11 +330,7 @@ class _Recorded:
             (each, each.grad) for each in step.model.parameters() if each.grad is not None
         ]
 
-    def _pulse(
-        self,
-        updates: Sequence[LayerUpdate],
-        optimizer: _Pulses,
-    ) -> None:
+    def _pulse(self, updates: Sequence[LayerUpdate], optimizer: _Pulses) -> None:
         """Records the updates of the tiles, each with the number of its learning rate."""
         numbers = {
             id(each.array): i

@@ -17,8 +17,8 @@ from pulsora.nn.autograd.master_product import read_held
 from pulsora.nn.autograd.readonly_weight import weight_copy
 from pulsora.nn.autograd.tile_product import read_tiles, require_untraced
 from pulsora.nn.inputs import output_type, require_input, require_type
-from pulsora.nn.master import WeightCarrier, place_of, require_digital
-from pulsora.nn.options import require_none, whole_signature
+from pulsora.nn.master import WeightCarrier, require_digital
+from pulsora.nn.options import place_of, require_none, whole_signature
 from pulsora.nn.tiles.tile_array import TileArray
 from pulsora.nn.tiles.weight_scaling import WeightScaling
 from pulsora.tile.clipping import warn_of_clipping

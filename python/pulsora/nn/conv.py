@@ -143,12 +143,11 @@ class AnalogConvNd(AnalogModule):
         if max(self.kernel_size) == 1:  # other patches are copies
             x = owned(x, self.carrier)
         x, settings = _images(x, self.kernel_size, self.stride, self.dilation)
-        patches: Patches | None = Patches(x, settings)
-        is_held = self.held is not None or torch.compiler.is_compiling()
-        if is_held or not self.analog_weight.keeps_images(patches):
-            patches = None
-        rows = _rows(x, settings, samples, is_temporary=patches is not None)
-        y = self.product(rows, patches=patches).transpose(1, 2)
+        patches = Patches(x, settings)
+        is_plain = self.held is not None or torch.compiler.is_compiling()
+        keeps = not is_plain and self.analog_weight.keeps_images(patches)
+        rows = _rows(x, settings, samples, is_temporary=keeps)
+        y = self.product(rows, patches=patches if keeps else None).transpose(1, 2)
         y = y.reshape(samples, self.out_channels, *sizes_of_y)
         # As in torch's layers, channels are last in memory only if they are last in x.
         return y if has_channels_last else y.contiguous()

@@ -10,6 +10,7 @@ from torch import nn
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
 from pulsora.nn.autograd.tile_product import NOT_TRACED, not_traced
 from pulsora.nn.clipping import clip_after_steps
+from pulsora.nn.options import place_of
 from pulsora.nn.tiled_module import TiledModule
 from pulsora.nn.tiles.held_weights import HeldWeights
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from pulsora.nn.tiles.tile_array import TileArray
 
-__all__ = ["WeightCarrier", "place_of", "require_digital"]
+__all__ = ["WeightCarrier", "require_digital"]
 
 
 class WeightCarrier(TiledModule):
@@ -188,15 +189,3 @@ def require_digital(weight_scaling: object, *, analog_bias: bool) -> None:
         raise ValueError(
             "digital_bias = False: layers of InferenceConfig have a digital bias; leave it out"
         )
-
-
-def place_of(device: torch.device) -> torch.device:
-    """Returns the device in the form that tiles use, with the number of a GPU."""
-    if device.type == "meta":
-        raise ValueError(
-            "an analog layer cannot be on the meta device, because its cells are sampled when it "
-            "is made; make it on 'cpu' or 'cuda'"
-        )
-    if device.type == "cuda" and str(device) == "cuda" and torch.cuda.is_available():
-        return torch.device("cuda", torch.cuda.current_device())
-    return device if device.type == "cuda" else torch.device(device.type)

@@ -1,16 +1,18 @@
-"""Arguments that analog layers have in common: hints for unknown ones, and signatures."""
+"""Arguments that analog layers have in common: unknown ones, signatures, the device."""
 
 from __future__ import annotations
 
 import inspect
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from pulsora._internal.parameters import suggestion
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["require_none", "require_size", "whole_signature"]
+__all__ = ["place_of", "require_none", "require_size", "whole_signature"]
 
 _HINTS = {
     "rpu_config": "it is called config here",
@@ -58,3 +60,15 @@ def whole_signature(kind: type, further: type) -> inspect.Signature:
         if inspect.Parameter.VAR_KEYWORD not in kinds:
             break
     return inspect.Signature(sorted(found.values(), key=lambda parameter: parameter.kind))
+
+
+def place_of(device: torch.device) -> torch.device:
+    """Returns the device in the form that tiles use, with the number of a GPU."""
+    if device.type == "meta":
+        raise ValueError(
+            "an analog layer cannot be on the meta device, because its cells are sampled when it "
+            "is made; make it on 'cpu' or 'cuda'"
+        )
+    if device.type == "cuda" and str(device) == "cuda" and torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return device if device.type == "cuda" else torch.device(device.type)

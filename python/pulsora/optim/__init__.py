@@ -250,9 +250,9 @@ class _Pulses(torch.optim.Optimizer):
             if parameter.grad is None and user not in {None, self} and "used" not in told:
                 told.add("used")
                 warnings.warn(
-                    f"the gradient of {parameter.described} has been used up by the step of another "
-                    "optimiser, so this step sends it no pulses. Give a shared layer to one "
-                    "optimiser alone, or run a backward pass before each step",
+                    f"the gradient of {parameter.described} has been used up by the step of "
+                    "another optimiser, so this step sends it no pulses. Give a shared layer to "
+                    "one optimiser alone, or run a backward pass before each step",
                     stacklevel=4,
                 )
         steps = self.__dict__["_steps"] = self.__dict__.get("_steps", 0) + 1

@@ -48,8 +48,8 @@ void takePatches(const Context &context, const PatchedImages &images, float *to)
 void im2col(const Context &context, const PatchGrid &grid, int64_t images, const float *from,
             float *to);
 
-/// The transposed operation, on the CPU: each pixel becomes the sum of the elements that were taken from it, in
-/// the order of the elements, like torch's `fold`.
+/// The transposed operation, on the CPU: each pixel becomes the sum of the elements that were taken
+/// from it, in the order of the elements, like torch's `fold`.
 void col2im(const Context &context, const PatchGrid &grid, int64_t images, const float *from,
             float *to);
 

@@ -51,7 +51,7 @@ class TileGrid final {
                   float lr, BatchEnd end = BatchEnd::Now, const Pause &pause = {});
   void endBatchSome(const Numbers &tiles, float lr);
 
-  /// The samples of one call of an update; with a gate [m, K], their forward was gated. If there are
+  /// The samples of one call of an update; with a gate [m, K], their forward was gated. With
   /// `images`, their patches are the rows of x, which then has a shape alone.
   struct Samples {
     MatrixView<const float> x, d, gate;

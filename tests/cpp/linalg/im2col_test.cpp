@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <vector>
 
+#include "core/backend.h"
+#include "linalg/matrix_functors.h"
 #include "util/matrix_test_util.h"
 
 namespace pulsora::testing {
@@ -56,6 +58,33 @@ TEST_P(Patches, AreTakenAndAddedAsTheirDefinitionSays) {
     col2im(context, g, images, d.data(), sums.data());
     EXPECT_TRUE(sameBits(patches, taken));
     EXPECT_TRUE(sameBits(sums, added));
+  }
+}
+
+// Both on the CPU: im2col(), and the functor that a GPU runs, which also writes ones.
+TEST_P(Patches, OfGroupsAreFollowedByOnes) {
+  const PatchGrid g = GetParam();
+  const int64_t images = 3;
+  const std::vector<float> x = numbers(images * g.channels * g.height * g.width, 1);
+  const Context context;
+  for (const int64_t groups : {int64_t{1}, g.channels}) {
+    PatchedImages patched{x.data(), images, g, groups, false};
+    std::vector<float> plain(static_cast<size_t>(patched.rows() * patched.columns()));
+    std::vector<float> byFunctor(plain.size());
+    takePatches(context, patched, plain.data());
+    forEach(context, static_cast<int64_t>(plain.size()), PatchTaker{patched, byFunctor.data()});
+    EXPECT_TRUE(sameBits(plain, byFunctor));
+    const int64_t ofGroup = g.columns() / groups;
+    std::vector<float> wanted;
+    for (size_t i = 0; i < plain.size(); ++i) {
+      wanted.push_back(plain[i]);
+      if (static_cast<int64_t>(i) % ofGroup == ofGroup - 1) wanted.push_back(1.0f);
+    }
+    patched.hasOnes = true;
+    ASSERT_EQ(patched.rows() * patched.columns(), static_cast<int64_t>(wanted.size()));
+    std::vector<float> withOnes(wanted.size());
+    takePatches(context, patched, withOnes.data());
+    EXPECT_TRUE(sameBits(withOnes, wanted));
   }
 }
 

@@ -81,6 +81,8 @@ class AnalogParameter(torch.nn.Parameter):
         size = patches.numel()
         if self.array.process_group.gathers or 2 * patches.images.numel() > size:
             return False  # several processes send rows, which are patches
+        if patches.images.is_cuda and torch.cuda.is_current_stream_capturing():
+            return False  # a recorded step allocates no memory for patches
         if is_checkpointed():  # whose runs have to keep the same
             return True
         gradient = self.grad
@@ -93,7 +95,8 @@ class AnalogParameter(torch.nn.Parameter):
     ) -> AnalogGradient:
         """Returns the gradient with the factors x [m, in_features] and d [m, out_features].
 
-        `gate` [m, rank] is the gate of the read, if the read was gated.
+        x may be images, whose patches are its rows. `gate` [m, rank] is the gate of the read, if
+        the read was gated.
         """
         pair = Pair.of(x if isinstance(x, Patches) else x.detach(), d.detach(), gate)
         factors = Factors((pair,), is_fixed=self.array.facts.reuses_reads)
@@ -209,8 +212,8 @@ def _count_pass(parameter: Tensor) -> None:
             "layer to an optimiser of pulsora.optim before the first backward pass"
         )
         warnings.warn(
-            f"{passes} backward passes have gone through {parameter.described}, which no optimiser of "
-            "pulsora.optim has taken up; their gradients are not kept. Make an AnalogSGD or "
+            f"{passes} backward passes have gone through {parameter.described}, which no optimiser "
+            "of pulsora.optim has taken up; their gradients are not kept. Make an AnalogSGD or "
             "AnalogOptimizer with all parameters of the model, or freeze the layer by "
             "layer.analog_weight.requires_grad_(False)",
             stacklevel=2,
@@ -223,9 +226,9 @@ def _count_pass(parameter: Tensor) -> None:
     elif not factors.has_warned and (passes >= _MANY_PASSES or factors.bytes >= _MANY_BYTES):
         factors.has_warned = True
         warnings.warn(
-            f"{passes} backward passes have gone through {parameter.described} without a step of its "
-            f"optimiser; all their factors are kept ({factors.bytes / 1e6:.0f} MB). Call step() "
-            "or zero_grad() more often, or freeze the layer by "
+            f"{passes} backward passes have gone through {parameter.described} without a step of "
+            f"its optimiser; all their factors are kept ({factors.bytes / 1e6:.0f} MB). Call "
+            "step() or zero_grad() more often, or freeze the layer by "
             "layer.analog_weight.requires_grad_(False)",
             stacklevel=2,
         )

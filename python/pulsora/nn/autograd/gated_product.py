@@ -37,10 +37,10 @@ def require_unchanged(weight: AnalogParameter, changes: int) -> None:
     changed = weight.array.changes - changes
     if changed:
         raise RuntimeError(
-            f"the weight of {weight.described}, which a backward pass has to read, has been modified by an inplace "
-            f"operation ({changed} times: a step, set_weights or load_state_dict) since the "
-            "forward pass; run the backward pass before the step, or the forward pass again "
-            "after it"
+            f"the weight of {weight.described}, which a backward pass has to read, has been "
+            f"modified by an inplace operation ({changed} times: a step, set_weights or "
+            "load_state_dict) since the forward pass; run the backward pass before the step, or "
+            "the forward pass again after it"
         )
 
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from pulsora.nn.tiles.patches import Patches
+
 __all__ = ["SINGLE_PROCESS", "BatchShard", "SingleProcess"]
 
 
@@ -82,9 +84,12 @@ class SingleProcess:
         return BatchShard((math.prod(shape),))
 
     def gather(
-        self, array: object, shard: BatchShard, tensors: Sequence[Tensor | None]
+        self, array: object, shard: BatchShard, tensors: Sequence[Tensor | Patches | None]
     ) -> Callable[[], Sequence[Any]]:
-        """Begins to gather the rows of all processes; the returned function waits for them."""
+        """Begins to gather the rows of all processes; the returned function waits for them.
+
+        Images are for a single process (`gathers`).
+        """
         del array, shard
         return lambda: tensors
 

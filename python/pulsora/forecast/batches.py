@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -13,19 +14,22 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["Stream", "normalise_anew"]
+__all__ = ["Stream", "normalise_anew", "require_scalar"]
 
 _MOST_BATCHES = 100  # for the statistics of batch normalisation
 
 
 class Stream:
-    """The batches of one epoch after another."""
+    """The batches of one epoch after another, of which some may be looked at ahead."""
 
     def __init__(self) -> None:
         self.epoch = 0
         self.taken = 0  # batches of this epoch
         self._source: Iterable[Any] | Callable[[int], Iterable[Any]] = ()
         self._open: Iterator[Any] | None = None
+        self._reached = (0, 0)  # epoch and batches of it that the source has given
+        # Batches that the source has given and next() has not, each with the place it leads to.
+        self._ahead: deque[tuple[Any, tuple[int, int]]] = deque()
 
     def open(self, source: Iterable[Any] | Callable[[int], Iterable[Any]]) -> None:
         """Continues with these batches, at the position that was reached.
@@ -48,6 +52,8 @@ class Stream:
                 "the epoch"
             )
         self._source = source
+        self._ahead.clear()
+        self._reached = (self.epoch, self.taken)
         if not self.taken:
             self._open = self._epoch()
             return
@@ -61,10 +67,21 @@ class Stream:
     def close(self) -> None:
         """Drops the batches."""
         self._open = None
+        self._ahead.clear()
 
     def _epoch(self) -> Iterator[Any]:
         source = self._source
-        return iter(source if isinstance(source, Iterable) else source(self.epoch))
+        return iter(source if isinstance(source, Iterable) else source(self._reached[0]))
+
+    def peek(self, count: int) -> list[Any]:
+        """The next batches, which next() still gives.
+
+        Raises:
+            ValueError: if an epoch has no batches.
+        """
+        while len(self._ahead) < count:
+            self._ahead.append((self._fetch(), self._reached))
+        return [batch for batch, _ in list(self._ahead)[:count]]
 
     def next(self) -> Any:  # noqa: ANN401 - whatever the loss takes
         """The next batch.
@@ -72,17 +89,37 @@ class Stream:
         Raises:
             ValueError: if an epoch has no batches.
         """
+        if not self._ahead:
+            self.peek(1)
+        batch, (self.epoch, self.taken) = self._ahead.popleft()
+        return batch
+
+    def _fetch(self) -> Any:  # noqa: ANN401 - whatever the loss takes
+        """One more batch of the source."""
         nothing = object()
+        epoch, taken = self._reached
         batch = next(self._open, nothing) if self._open is not None else nothing
         if batch is nothing:
-            if self.taken:
-                self.epoch, self.taken = self.epoch + 1, 0
+            if taken:
+                epoch, taken = epoch + 1, 0
+            self._reached = (epoch, taken)
             self._open = self._epoch()
             batch = next(self._open, nothing)
             if batch is nothing:
-                raise ValueError(f"batches gives none in epoch {self.epoch}")
-        self.taken += 1
+                raise ValueError(f"batches gives none in epoch {epoch}")
+        self._reached = (epoch, taken + 1)
         return batch
+
+
+def require_scalar(loss: object) -> Tensor:
+    """The loss of a batch; ValueError unless it is a tensor without dimensions."""
+    if isinstance(loss, torch.Tensor) and loss.dim() == 0:
+        return loss
+    shape = getattr(loss, "shape", None)
+    got = type(loss).__name__ if shape is None else f"shape {list(shape)}"
+    raise ValueError(
+        f"loss must be a tensor without dimensions (got {got}); take the mean over the batch"
+    )
 
 
 @torch.no_grad()

@@ -109,14 +109,14 @@ class Weights:
                 parameter.copy_(wanted)
 
     @torch.no_grad()
-    def loss_at(
+    def losses_at(
         self,
         twin: nn.Module,
         values: list[Tensor],
         loss: Callable[[Any], Tensor],
         batches: Iterable[Any],
-    ) -> float:
-        """The mean loss of a deep copy of the model with these weights, written digitally.
+    ) -> Tensor:
+        """The losses of a deep copy of the model with these weights, written digitally, by batch.
 
         torch's random numbers are left as they were, so that every call draws the same.
         """
@@ -129,7 +129,7 @@ class Weights:
                 parameter.copy_(value)
         devices = sorted({value.device.index for value in values if value.device.type == "cuda"})
         with torch.random.fork_rng(devices):
-            return float(torch.stack([loss(batch) for batch in batches]).mean())
+            return torch.stack([loss(batch) for batch in batches])
 
 
 def _bias_first(model: nn.Module, parameters: list[nn.Parameter]) -> list[nn.Parameter]:

@@ -60,6 +60,8 @@ ROWS: dict[str, dict[str, Any]] = {
 # Rows that are made where they are asked for.
 MORE_ROWS: dict[str, dict[str, Any]] = {
     "no average": {"average": False},
+    "corrections, scale": {"corrections": "scale"},
+    "corrections, memory": {"corrections": "memory"},
     "gru": {"forecaster": "gru"},
     "gru, every jump": {"forecaster": "gru", "guard": False},
     "outer products": {"rank": 64},

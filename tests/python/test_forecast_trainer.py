@@ -239,6 +239,14 @@ def test_with_an_average_only_jumps_skip_steps() -> None:
     for done in range(1, plan.passes + 1):
         if plan.jumps_by(done) in {2, 5} and plan.jump_after(done):
             place.leave_out(done)
+    stopped = Place(plan)
+    stopped.stop(400)
+    first = stopped.step_of(400)
+    ahead = sum(plan.jumps[: plan.jumps_by(400)])
+    assert first == 400 + ahead > 440
+    assert stopped.step_of(401 + ahead) == first + (ahead + 1) // 2
+    assert stopped.step_of(400 + 2 * ahead) == 400 + 2 * ahead
+    assert stopped.step_of(plan.passes) == plan.passes
     again = Place(plan)
     again.load_state_dict(place.state_dict())
     made = sum(plan.jumps) - plan.jumps[1] - plan.jumps[4]
@@ -490,7 +498,12 @@ def test_adapters_are_warned_of() -> None:
     model = nn.Sequential(pl.nn.AnalogLinear(8, 3, config=pl.LRTTConfig(rank=2), seed=1, threads=1))
     with pytest.warns(UserWarning, match="ends a cycle of theirs early"):
         make(model)
+    with pytest.warns(UserWarning, match="ends a cycle of theirs early"):
+        make(model, guard=False, average=False)
     make(model, forecaster="none", average=False)
+    report = make(model, average=False).train(batches, progress=False)
+    assert report.jumps == ()
+    assert "no jumps: each would end a cycle of the tiles' adapters early" in str(report)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -24,7 +24,7 @@ _SHARE = 0.5  # of the fall of the loss in as many steps of training, which a ju
 
 
 class Trial(NamedTuple):
-    """What a move of the weights does to the loss, on the guard's batches.
+    """The effect of a move of the weights on the loss, on the guard's batches.
 
     Attributes:
         before: Loss at the mean of the weights over the latest window of blocks.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Values = list[Tensor]
 
-__all__ = ["BlockMeans", "History", "Mean", "cosine", "drift", "match", "windows"]
+__all__ = ["BlockMeans", "History", "Mean", "cosine", "drift", "inner", "match", "windows"]
 
 
 class Mean:
@@ -149,12 +149,14 @@ def drift(blocks: BlockMeans, window: int) -> Values:
     return [(a - b) / passed for a, b in zip(late, early, strict=True)]
 
 
+def inner(first: Values, second: Values) -> float:
+    """The inner product of two changes of weights."""
+    pairs = zip(first, second, strict=True)
+    return sum(float((x.double() * y.double()).sum()) for x, y in pairs)
+
+
 def cosine(first: Values, second: Values) -> float:
     """The cosine of two changes of weights; 0 if one is zero."""
-
-    def inner(a: Values, b: Values) -> float:
-        return sum(float((x.double() * y.double()).sum()) for x, y in zip(a, b, strict=True))
-
     lengths = inner(first, first) * inner(second, second)
     return inner(first, second) / math.sqrt(lengths) if lengths > 0.0 else 0.0
 

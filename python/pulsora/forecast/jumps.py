@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from pulsora.forecast.corrections import circumstances, compare
 from pulsora.forecast.history import BlockMeans, History, cosine, drift, match, windows
 from pulsora.forecast.report import Jump
 
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from pulsora.forecast.corrections import Corrector, Key
     from pulsora.forecast.forecasters import Forecaster
     from pulsora.forecast.guard import Guard
     from pulsora.forecast.plan import Plan
@@ -29,20 +33,27 @@ class Jumper:
     """Keeps the history of the weights, and moves them as a forecaster predicts where that helps.
 
     Three predictions in a row that do not help end the jumps, and so does a jump after whose writing
-    to tiles the loss is not lower. The history is dropped then.
+    to tiles the loss is not lower. The history is dropped then. With a guard, tiles with adapters
+    are not moved.
 
     Args:
         forecaster: Predicts the moves.
         plan: Times of the jumps.
         weights: The weights.
         guard: Tries each move before it is made; None makes all of them.
+        corrector: Changes the size of moves; None leaves them as they are predicted.
 
     Raises:
         ValueError: if the first jump comes before the forecaster has the blocks that it needs.
     """
 
     def __init__(
-        self, forecaster: Forecaster, plan: Plan, weights: Weights, guard: Guard | None
+        self,
+        forecaster: Forecaster,
+        plan: Plan,
+        weights: Weights,
+        guard: Guard | None,
+        corrector: Corrector | None = None,
     ) -> None:
         blocks = (plan.warm_up + plan.full) // plan.block
         if blocks < forecaster.least:
@@ -54,15 +65,21 @@ class Jumper:
         self.jumps: list[Jump] = []
         self.pulses = 0  # pulses that wrote jumps
         self.ended = ""  # why there are no more jumps
+        if guard is not None and weights.adapted:
+            self.ended = "each would end a cycle of the tiles' adapters early, at their cost"
         self._forecaster = forecaster
         self._plan = plan
         self._weights = weights
         self._guard = guard
+        self._corrector = corrector
         self._half = forecaster.blocks // 2  # half a cycle, in blocks
         self._window = 2 * forecaster.blocks  # over which means are taken for the guard
         self._refused = 0  # latest predictions in a row that did not help
         self._blocks = BlockMeans(plan.block // plan.every, forecaster.kept)
         self._moved: Values = []
+        # The latest prediction, per pass, and its circumstances, until the next block has come.
+        self._predicted: Values = []
+        self._key: Key | None = None
 
     @property
     def guard_passes(self) -> int:
@@ -72,7 +89,15 @@ class Jumper:
     def look(self, values: Values, done: int) -> None:
         """Adds the weights after `done` passes to the history."""
         if not self.ended and self._blocks.add(values, done):
+            self._compare()
             self._follow_up(done)
+
+    def _compare(self) -> None:
+        """Lets the corrector compare the latest prediction with the first block after it."""
+        if self._corrector is not None and self._key is not None:
+            ratio = compare(self._predicted, self._blocks)
+            self._corrector.learn(self._key, self.jumps[-1].after, ratio)
+        self._predicted, self._key = [], None
 
     def _follow_up(self, done: int) -> None:
         """Compares a jump with the drift of the weights in the cycle after it."""
@@ -98,13 +123,13 @@ class Jumper:
             rates: Learning rates, as in `History`.
         """
         history = History(self._blocks, losses, self._plan.block, rates)
-        deltas = self._forecaster(history, steps)
-        jump = Jump(done, steps, 1.0)
+        deltas, factor = self._corrected(history, done, steps)
+        jump = Jump(done, steps, 1.0, factor=factor)
         if self._guard is not None:
             early, late, passed = windows(self._blocks, self._window)
             trial = self._guard(early, late, deltas, steps / passed)
             share = 1.0 if trial.helps else 0.0
-            jump = Jump(done, steps, share, trial.before, trial.moved, None, trial.needed)
+            jump = dataclasses.replace(jump, share=share, **trial._asdict())
         self.jumps.append(jump)
         self._moved = []
         if jump.share:
@@ -118,6 +143,16 @@ class Jumper:
         if self.ended:
             self._blocks = BlockMeans(self._blocks.samples, self._blocks.kept)
         return bool(jump.share)
+
+    def _corrected(self, history: History, done: int, steps: int) -> tuple[Values, float]:
+        """The predicted move, corrected, and the factor of the correction."""
+        deltas = self._forecaster(history, steps)
+        if self._corrector is None:
+            return deltas, 1.0
+        self._predicted = [delta / steps for delta in deltas]
+        self._key = circumstances(history, done / self._plan.passes, steps)
+        factor = self._corrector.factor(self._key, done)
+        return [factor * delta for delta in deltas], factor
 
     def _write(self, deltas: Values) -> None:
         """Moves the weights; ends the jumps if pulses have spoilt the move."""
@@ -140,6 +175,9 @@ class Jumper:
             "moved": self._moved,
             "refused": self._refused,
             "ended": self.ended,
+            "predicted": self._predicted,
+            "key": None if self._key is None else self._key.tolist(),
+            "corrector": None if self._corrector is None else self._corrector.state_dict(),
             "blocks": self._blocks.state_dict(),
         }
 
@@ -150,7 +188,12 @@ class Jumper:
             ValueError: if the state is of other weights; nothing has changed then.
         """
         moved, blocks = match(saved["moved"], like), self._blocks.loaded(saved["blocks"], like)
+        predicted = match(saved.get("predicted", []), like)
         jumps = [Jump(*values) for values in saved["jumps"]]
+        if self._corrector is not None:
+            self._corrector.load_state_dict(saved["corrector"])
+        key = saved.get("key")
+        self._predicted, self._key = predicted, None if key is None else np.float32(key)
         self._moved, self._blocks, self.jumps = moved, blocks, jumps
         self.pulses = int(saved["pulses"])
         self._refused, self.ended = int(saved.get("refused", 0)), str(saved.get("ended", ""))

@@ -153,8 +153,10 @@ class Plan:
 class Place:
     """The place in the schedule of learning rates, which passes and jumps advance.
 
-    With an average, a pass is a step. Without, the steps that no jump replaces are spread over the
-    passes that are left, so that the schedule ends with the last pass.
+    With an average, a pass is a step. Once jumping has stopped, a pass is half a step until there
+    are no more steps than passes, as with averaging alone: the early jumps then do not shorten the
+    schedule. Without an average, the steps that no jump replaces are spread over the passes that
+    are left, so that the schedule ends with the last pass.
 
     Args:
         plan: The phases.
@@ -172,6 +174,8 @@ class Place:
         jumps = plan.jumps[first:] if self.jumping else ()
         made = sum(jumps[: plan.jumps_by(done) - first])
         passed = done - self._done
+        if plan.averaged and not self.jumping:
+            return max(self._step + passed // 2, done)
         if not plan.averaged and plan.passes > self._done:
             left = plan.steps - self._step - sum(jumps)
             passed = passed * left // (plan.passes - self._done)

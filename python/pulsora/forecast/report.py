@@ -25,6 +25,7 @@ class Jump:
         followed: Cosine of the move with the drift of the weights thereafter; None until known, and
             for moves that were left out.
         needed: The fall from `before` to `moved` that the move needed to be made.
+        factor: By which corrections changed the size of the predicted move.
     """
 
     after: int
@@ -34,6 +35,7 @@ class Jump:
     moved: float | None = None
     followed: float | None = None
     needed: float | None = None
+    factor: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ class Report:
 
     def _moves(self) -> list[str]:
         if not self.jumps:
-            return ["no jumps"]
+            return [f"no jumps: {self.jumping_ended}" if self.jumping_ended else "no jumps"]
         made = [jump for jump in self.jumps if jump.share]
         steps = sum(jump.steps for jump in made)
         lines = [f"{len(made)} jumps ({self.forecaster}) for {steps} steps"]
@@ -106,6 +108,10 @@ class Report:
             found = [gain for gain, jump in gains if bool(jump.share) == those]
             if found:
                 lines.append(f"loss with a jump beside without, {text}: {', '.join(found)}")
+        factors = [jump.factor for jump in self.jumps]
+        if any(factor != 1.0 for factor in factors):
+            shown = ", ".join(f"{factor:.2f}" for factor in factors)
+            lines.append(f"sizes of moves after corrections, beside predicted: {shown}")
         known = [jump.followed for jump in self.jumps if jump.followed is not None]
         if known:
             mean = sum(known) / len(known)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pulsora._internal.checks import require_at_least, require_positive
 from pulsora.forecast.batches import Stream, normalise_anew, require_scalar
 from pulsora.forecast.checkpoint import load, save
+from pulsora.forecast.corrections import corrector_of
 from pulsora.forecast.forecasters import forecaster_of
 from pulsora.forecast.guard import Guard
 from pulsora.forecast.history import Mean, match
@@ -72,10 +73,13 @@ class HybridTrainer:
         full: Passes between two jumps; by default 3.75 % of the steps.
         alpha: Factor of the predicted moves; by default the forecaster's own.
         guard: Whether jumps that do not help are left out, and the schedule does not skip steps
-            there. A jump helps if it lowers the loss by more than two standard errors, and by at
+            there; models with adapters get no jumps. A jump helps if it lowers the loss by more than two standard errors, and by at
             least half of what as many steps gained before. The loss is taken at means of the
             weights, with forward passes of the next four batches. Three jumps in a row that do not
             help end the jumps; so does a jump that pulses spoil.
+        corrections: Factors for predicted moves, learned by comparing each prediction with the
+            next block of training: "scale", the factor that fits all earlier ones best; "memory",
+            up to a fifth more or less by circumstances (`ResidualMemory`); or "none".
         rank: None sends moves of weights in tiles column by column, which takes the fewest pulses.
             A number cuts them to this rank, sent as so many outer products, which takes fewer pulse
             trains.
@@ -105,6 +109,7 @@ class HybridTrainer:
         full: int | None = None,
         alpha: float | None = None,
         guard: bool = True,
+        corrections: str = "none",
         rank: int | None = None,
         before_step: Callable[[], object] | None = None,
         stop_below: float | None = None,
@@ -116,7 +121,7 @@ class HybridTrainer:
         if stop_below is not None:
             require_positive("stop_below", stop_below)
         require_schedule(scheduler, optimizer)
-        made = forecaster_of(forecaster, alpha)
+        made, corrector = forecaster_of(forecaster, alpha), corrector_of(corrections)
         self.plan = Plan.of(
             steps, saved, jumping=made is not None, average=average,
             warm_up=warm_up, full=full, cycles=cycles, blocks=2 if made is None else made.blocks,
@@ -129,15 +134,17 @@ class HybridTrainer:
         self._before_step = before_step
         self._stop_below = stop_below
         self._weights = Weights(model, optimizer, rank)
-        if self.plan.jumps or self.plan.averaged:
+        if self.plan.averaged or (self.plan.jumps and not guard):
             self._weights.warn_of_adapters()
         self._stream = Stream()
         self._jumper: Jumper | None = None
         if made is not None and self.plan.jumps:
             tried = Guard(model, loss, self._weights, self._stream) if guard else None
-            self._jumper = Jumper(made, self.plan, self._weights, tried)
-        self._forecasts = repr(made)
+            self._jumper = Jumper(made, self.plan, self._weights, tried, corrector)
+        self._forecasts = repr(made) + ("" if corrector is None else f", {corrections=}")
         self._place = Place(self.plan)
+        if self._jumper is not None and self._jumper.ended:
+            self._place.stop(0)
         self._mean = Mean()
         self._last: Values = []
         self._end = self.plan.passes

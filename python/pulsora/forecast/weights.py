@@ -67,9 +67,14 @@ class Weights:
         """Arrays of tiles with weights, each once."""
         return [p.array for p in self._parameters if isinstance(p, AnalogParameter)]
 
+    @property
+    def adapted(self) -> bool:
+        """Whether tiles have pulsed low-rank adapters."""
+        return any(tile.adapter is not None for array in self.arrays for tile in array)
+
     def warn_of_adapters(self) -> None:
         """Warns the caller's caller if tiles have pulsed low-rank adapters, which moves harm."""
-        if any(tile.adapter is not None for array in self.arrays for tile in array):
+        if self.adapted:
             warnings.warn(
                 "the model has tiles with adapters: each jump, and writing the average, ends a "
                 "cycle of theirs early by a noisy transfer, which cost more than it saved where it "

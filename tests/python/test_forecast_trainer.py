@@ -267,9 +267,15 @@ def test_batches_that_were_looked_at_still_come() -> None:
     stream.open(source)  # as after loading a state
     assert seen + [stream.next() for _ in range(3)] == [0, 1, 2, 10, 11, 12, 20]
     stream.open([])
-    stream.epoch, stream.taken = 0, 0
     with pytest.raises(ValueError, match="batches gives none in epoch"):
         stream.peek(1)
+    loader = torch.utils.data.DataLoader(torch.arange(6.0), batch_size=2, shuffle=True)
+    stream = Stream()
+    stream.open(loader)
+    stream.next()  # an epoch draws its order
+    state = torch.get_rng_state()
+    assert len(stream.peek(5)) == 5
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_a_guard_measures_gains_as_documented() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Stream", "normalise_anew", "require_scalar"]
 
+_NOTHING: Any = object()  # the end of an epoch
 _MOST_BATCHES = 100  # for the statistics of batch normalisation
 
 
@@ -27,9 +30,7 @@ class Stream:
         self.taken = 0  # batches of this epoch
         self._source: Iterable[Any] | Callable[[int], Iterable[Any]] = ()
         self._open: Iterator[Any] | None = None
-        self._reached = (0, 0)  # epoch and batches of it that the source has given
-        # Batches that the source has given and next() has not, each with the place it leads to.
-        self._ahead: deque[tuple[Any, tuple[int, int]]] = deque()
+        self._ahead: deque[Any] = deque()  # batches of this epoch that were looked at
 
     def open(self, source: Iterable[Any] | Callable[[int], Iterable[Any]]) -> None:
         """Continues with these batches, at the position that was reached.
@@ -53,14 +54,11 @@ class Stream:
             )
         self._source = source
         self._ahead.clear()
-        self._reached = (self.epoch, self.taken)
         if not self.taken:
-            self._open = self._epoch()
+            self._open = self._epoch(self.epoch)
             return
-        used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        devices = range(torch.cuda.device_count() if used else 0)
-        with torch.random.fork_rng(devices):
-            self._open = self._epoch()
+        with _draws_restored():
+            self._open = self._epoch(self.epoch)
             for _ in range(self.taken):
                 next(self._open, None)
 
@@ -69,19 +67,31 @@ class Stream:
         self._open = None
         self._ahead.clear()
 
-    def _epoch(self) -> Iterator[Any]:
+    def _epoch(self, number: int) -> Iterator[Any]:
         source = self._source
-        return iter(source if isinstance(source, Iterable) else source(self._reached[0]))
+        return iter(source if isinstance(source, Iterable) else source(number))
 
     def peek(self, count: int) -> list[Any]:
         """The next batches, which next() still gives.
 
+        Batches of the next epoch are made for this call alone, and leave torch's random numbers as
+        they are: a DataLoader draws from them when an epoch begins.
+
         Raises:
             ValueError: if an epoch has no batches.
         """
-        while len(self._ahead) < count:
-            self._ahead.append((self._fetch(), self._reached))
-        return [batch for batch, _ in list(self._ahead)[:count]]
+        missing = count - len(self._ahead)
+        self._ahead.extend(itertools.islice(self._iterator(), max(missing, 0)))
+        found = list(self._ahead)[:count]
+        epoch = self.epoch
+        with _draws_restored():
+            while len(found) < count:
+                epoch += 1
+                more = list(itertools.islice(self._epoch(epoch), count - len(found)))
+                if not more:
+                    raise ValueError(f"batches gives none in epoch {epoch}")
+                found += more
+        return found
 
     def next(self) -> Any:  # noqa: ANN401 - whatever the loss takes
         """The next batch.
@@ -89,26 +99,30 @@ class Stream:
         Raises:
             ValueError: if an epoch has no batches.
         """
-        if not self._ahead:
-            self.peek(1)
-        batch, (self.epoch, self.taken) = self._ahead.popleft()
+        batch = self._ahead.popleft() if self._ahead else next(self._iterator(), _NOTHING)
+        if batch is _NOTHING:
+            if self.taken:
+                self.epoch, self.taken = self.epoch + 1, 0
+            self._open = self._epoch(self.epoch)
+            batch = next(self._open, _NOTHING)
+            if batch is _NOTHING:
+                raise ValueError(f"batches gives none in epoch {self.epoch}")
+        self.taken += 1
         return batch
 
-    def _fetch(self) -> Any:  # noqa: ANN401 - whatever the loss takes
-        """One more batch of the source."""
-        nothing = object()
-        epoch, taken = self._reached
-        batch = next(self._open, nothing) if self._open is not None else nothing
-        if batch is nothing:
-            if taken:
-                epoch, taken = epoch + 1, 0
-            self._reached = (epoch, taken)
-            self._open = self._epoch()
-            batch = next(self._open, nothing)
-            if batch is nothing:
-                raise ValueError(f"batches gives none in epoch {epoch}")
-        self._reached = (epoch, taken + 1)
-        return batch
+    def _iterator(self) -> Iterator[Any]:
+        """The batches of this epoch."""
+        if self._open is None:
+            self._open = self._epoch(self.epoch)
+        return self._open
+
+
+@contextlib.contextmanager
+def _draws_restored() -> Iterator[None]:
+    """Restores torch's random numbers at the end."""
+    used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(range(torch.cuda.device_count() if used else 0)):
+        yield
 
 
 def require_scalar(loss: object) -> Tensor:

@@ -126,7 +126,7 @@ def corrector_of(name: str) -> Corrector | None:
 
 
 def circumstances(history: History, share: float, steps: int) -> Key:
-    """What a residual may depend on.
+    """Quantities on which a residual may depend.
 
     The share of the passes that is made; the fall of the loss since the first block, and over the
     latest four blocks (as logarithms); the learning rate after the jump over the present one.

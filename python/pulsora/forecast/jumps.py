@@ -32,8 +32,8 @@ _REFUSALS = 3  # jumps in a row that do not help, after which there are no more
 class Jumper:
     """Keeps the history of the weights, and moves them as a forecaster predicts where that helps.
 
-    Three predictions in a row that do not help end the jumps, and so does a jump after whose writing
-    to tiles the loss is not lower. The history is dropped then. With a guard, tiles with adapters
+    Three predictions in a row that do not help end the jumps. So does a jump after whose writing to
+    tiles the loss is not lower. The history is dropped then. With a guard, tiles with adapters
     are not moved.
 
     Args:

@@ -73,10 +73,10 @@ class HybridTrainer:
         full: Passes between two jumps; by default 3.75 % of the steps.
         alpha: Factor of the predicted moves; by default the forecaster's own.
         guard: Whether jumps that do not help are left out, and the schedule does not skip steps
-            there; models with adapters get no jumps. A jump helps if it lowers the loss by more than two standard errors, and by at
-            least half of what as many steps gained before. The loss is taken at means of the
-            weights, with forward passes of the next four batches. Three jumps in a row that do not
-            help end the jumps; so does a jump that pulses spoil.
+            there; models with adapters get no jumps. A jump helps if it lowers the loss by more
+            than two standard errors, and by at least half of what as many steps gained before. The
+            loss is taken at means of the weights, with forward passes of the next four batches.
+            Three jumps in a row that do not help end the jumps; so does a jump that pulses spoil.
         corrections: Factors for predicted moves, learned by comparing each prediction with the
             next block of training: "scale", the factor that fits all earlier ones best; "memory",
             up to a fifth more or less by circumstances (`ResidualMemory`); or "none".

@@ -32,6 +32,7 @@ _REFUSALS = 3  # jumps in a row that do not help, after which there are no more
 class Jumper:
     """Keeps the history of the weights, and moves them as a forecaster predicts where that helps.
 
+    With a guard, a move is made if it helps and the prediction before would have helped, too.
     Three predictions in a row that do not help end the jumps. So does a jump after whose writing to
     tiles the loss is not lower. The history is dropped then. With a guard, tiles with adapters
     are not moved.
@@ -74,6 +75,7 @@ class Jumper:
         self._corrector = corrector
         self._half = forecaster.blocks // 2  # half a cycle, in blocks
         self._window = 2 * forecaster.blocks  # over which means are taken for the guard
+        self._helped = False  # whether the latest prediction did, or would have done
         self._refused = 0  # latest predictions in a row that did not help
         self._blocks = BlockMeans(plan.block // plan.every, forecaster.kept)
         self._moved: Values = []
@@ -128,8 +130,10 @@ class Jumper:
         if self._guard is not None:
             early, late, passed = windows(self._blocks, self._window)
             trial = self._guard(early, late, deltas, steps / passed)
-            share = 1.0 if trial.helps else 0.0
+            share = 1.0 if trial.helps and self._helped else 0.0
             jump = dataclasses.replace(jump, share=share, **trial._asdict())
+            self._helped = trial.helps
+            self._refused = 0 if trial.helps else self._refused + 1
         self.jumps.append(jump)
         self._moved = []
         if jump.share:
@@ -137,7 +141,6 @@ class Jumper:
             self._write(deltas)
             self._blocks.shift(deltas)
         self._blocks.restart()
-        self._refused = 0 if jump.share else self._refused + 1
         if self._refused == _REFUSALS:
             self.ended = f"{_REFUSALS} predictions in a row would not have lowered the loss enough"
         if self.ended:
@@ -174,6 +177,7 @@ class Jumper:
             "pulses": self.pulses,
             "moved": self._moved,
             "refused": self._refused,
+            "helped": self._helped,
             "ended": self.ended,
             "predicted": self._predicted,
             "key": None if self._key is None else self._key.tolist(),
@@ -196,6 +200,7 @@ class Jumper:
         self._predicted, self._key = predicted, None if key is None else np.float32(key)
         self._moved, self._blocks, self.jumps = moved, blocks, jumps
         self.pulses = int(saved["pulses"])
+        self._helped = bool(saved.get("helped", False))
         self._refused, self.ended = int(saved.get("refused", 0)), str(saved.get("ended", ""))
         if self._guard is not None:
             self._guard.passes = int(saved["guard_passes"])

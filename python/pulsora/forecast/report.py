@@ -18,7 +18,7 @@ class Jump:
     Attributes:
         after: Number of the pass that it followed.
         steps: Steps that the move replaces.
-        share: 1 for a move that was made, 0 for one that was left out because it did not help.
+        share: 1 for a move that was made, 0 for one that was left out.
         before: Loss at the mean of the weights over the latest blocks, on the guard's batches; None
             without a guard.
         moved: Loss at that mean plus the move.
@@ -95,7 +95,7 @@ class Report:
         lines = [f"{len(made)} jumps ({self.forecaster}) for {steps} steps"]
         if len(made) < len(self.jumps):
             left_out = len(self.jumps) - len(made)
-            lines[0] += f"; {left_out} left out, which would not have lowered the loss enough"
+            lines[0] += f"; {left_out} left out (two predictions in a row must help)"
         if self.jumping_ended:
             last = self.jumps[-1].after
             lines.append(f"no jumps after pass {last}: {self.jumping_ended}")

@@ -76,7 +76,8 @@ class HybridTrainer:
             there; models with adapters get no jumps. A jump helps if it lowers the loss by more
             than two standard errors, and by at least half of what as many steps gained before. The
             loss is taken at means of the weights, with forward passes of the next four batches.
-            Three jumps in a row that do not help end the jumps; so does a jump that pulses spoil.
+            The prediction before must have passed this test as well. Three in a row that do not
+            end the jumps; so does a jump that pulses spoil.
         corrections: Factors for predicted moves, learned by comparing each prediction with the
             next block of training: "scale", the factor that fits all earlier ones best; "memory",
             up to a fifth more or less by circumstances (`ResidualMemory`); or "none".

@@ -57,6 +57,7 @@ class Purpose(enum.IntEnum):
     CHOPPER_SWITCH = 29
     TRANSFER_SELECT = 30
     CYCLE_NOISE_BATCH = 31
+    DROPOUT = 32
 
 
 class Key(NamedTuple):

@@ -77,6 +77,7 @@ enum class Purpose : uint32_t {
   ChopperSwitch = 29,        ///< random switching of choppers
   TransferSelect = 30,       ///< random choice of the column or row to transfer
   CycleNoiseBatch = 31,      ///< cycle-to-cycle noise, one normal per cell and update
+  Dropout = 32,              ///< units that a forecaster drops
 };
 
 constexpr uint64_t kMaxElement = (uint64_t{1} << 48) - 1;

@@ -521,7 +521,7 @@ def test_a_training_on_a_gpu_saves_and_goes_on(tmp_path: Path) -> None:
         layers = nn.Sequential(nn.Linear(8, 6), nn.Dropout(0.1), nn.Linear(6, 3)).cuda()
         device = pl.devices.ConstantStep(w_max_dtod=0.0, w_min_dtod=0.0)
         model = pl.convert_to_analog(layers, pl.SingleConfig(device=device), exclude=["0"])
-        return make(model, rank=2)
+        return make(model, rank=2, guard=False)
 
     def there(epoch: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         return ((x.cuda(), y.cuda()) for x, y in batches(epoch))

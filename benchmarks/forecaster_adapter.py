@@ -19,7 +19,8 @@ from unittest import mock
 
 import numpy as np
 
-from forecaster import ROWS, TASKS, run
+from forecaster import AVERAGING, PLAIN, ROWS, STRETCHED, run
+from forecaster_tasks import TASKS
 from pulsora.training import data as datasets
 
 if TYPE_CHECKING:
@@ -58,8 +59,8 @@ JUMPS = {"average": False, "guard": False}
 AT_TRANSFERS = JUMPS | {"warm_up": 100, "full": 100, "cycles": 5}
 # Of each row: the options of HybridTrainer, and what writes a change instead; None for nothing.
 STUDY: dict[str, tuple[dict[str, Any], Callable[[Tile, Tensor, Tensor], None] | None]] = {
-    "plain": (ROWS["plain, all steps"][0], None),
-    "schedule stretched": (ROWS["plain, schedule stretched"][0], None),
+    "plain": (ROWS[PLAIN], None),
+    "schedule stretched": (ROWS[STRETCHED], None),
     "schedule skips steps, weights do not jump": (JUMPS, not_at_all),
     "nor do they jump, but the cycle ends": (JUMPS, early_transfer),
     "jumps": (JUMPS, None),
@@ -67,8 +68,8 @@ STUDY: dict[str, tuple[dict[str, Any], Callable[[Tile, Tensor, Tensor], None] | 
     "the schedule of these, weights do not jump": (AT_TRANSFERS, not_at_all),
     "jumps, written digitally": (JUMPS, digitally),
     "jumps of A alone, written digitally": (JUMPS, into_a),
-    "averaging alone": (ROWS["averaging alone"][0], None),
-    "averaging alone, written digitally": (ROWS["averaging alone"][0], digitally),
+    "averaging alone": (ROWS[AVERAGING], None),
+    "averaging alone, written digitally": (ROWS[AVERAGING], digitally),
 }
 
 

@@ -25,8 +25,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from pulsora.forecast.gru.ensemble import Ensemble, rollout
+from pulsora.forecast.gru.ensemble import Ensemble
 from pulsora.forecast.gru.features import AHEAD, FEATURES, LEAST, MOST, basis, features
+from pulsora.forecast.gru.rollout import rollout
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

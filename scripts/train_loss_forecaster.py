@@ -24,7 +24,7 @@ from torch import nn
 from torch.nn import functional
 from train_forecaster import Members
 
-from pulsora.forecast.gru.ensemble import rollout
+from pulsora.forecast.gru.rollout import rollout
 from pulsora.forecast.loss_curve.power_law import PowerLaw
 from pulsora.forecast.loss_curve.residual import STEPS, UNIT, features, future
 

@@ -83,17 +83,30 @@ void encodeRows(py::handle x, py::handle weights, py::handle bias, py::handle ou
 }
 
 // Weights in Python's order: encoder, encoder_bias, input, recurrent, bias, heads,
-// log_variance_bias, candidate_bias (or None).
+// log_variance_bias, and, or None: candidate_bias, state_gain, state_shift, projection,
+// projection_bias.
 using EnsembleArrays = std::vector<py::object>;
 
 EnsembleShape ensembleShapeOf(const EnsembleArrays &w) {
-  PULSORA_CHECK(InputError, w.size() == 8, "an ensemble has 8 arrays of weights, not ", w.size());
+  PULSORA_CHECK(InputError, w.size() == 12, "an ensemble has 12 arrays of weights, not ", w.size());
   const std::vector<int64_t> encoder = shapeOf(w[0]);
   const std::vector<int64_t> recurrent = shapeOf(w[3]);
   PULSORA_CHECK(InputError, encoder.size() == 3 && recurrent.size() == 3,
                 "encoder must have the shape [members, features, encoded], and recurrent [members, "
                 "hidden, 3 hidden]");
-  const EnsembleShape s{encoder[0], encoder[1], encoder[2], recurrent[1], !w[7].is_none()};
+  EnsembleShape s{encoder[0], encoder[1], encoder[2], recurrent[1], !w[7].is_none()};
+  s.normalised = !w[8].is_none();
+  PULSORA_CHECK(InputError, s.normalised != w[9].is_none(),
+                "state_gain and state_shift must both be given, or neither");
+  PULSORA_CHECK(InputError, w[10].is_none() == w[11].is_none(),
+                "projection and projection_bias must both be given, or neither");
+  if (!w[11].is_none()) {
+    const std::vector<int64_t> bias = shapeOf(w[11]);
+    PULSORA_CHECK(InputError, bias.size() == 2, "projection_bias must be [members, width]");
+    s.predicted = bias[1];
+    requireShape("projection", w[10], {s.members, s.hidden, s.predicted});
+    requireShape("projection_bias", w[11], {s.members, s.predicted});
+  }
   requireShape("encoder_bias", w[1], {s.members, s.encoded});
   requireShape("input", w[2], {s.members, s.encoded, 3 * s.hidden});
   requireShape("recurrent", w[3], {s.members, s.hidden, 3 * s.hidden});
@@ -101,12 +114,17 @@ EnsembleShape ensembleShapeOf(const EnsembleArrays &w) {
   requireShape("heads", w[5], {s.members, s.hidden, 2});
   requireShape("log_variance_bias", w[6], {s.members});
   if (s.resetAfter) requireShape("candidate_bias", w[7], {s.members, s.hidden});
+  if (s.normalised) {
+    requireShape("state_gain", w[8], {s.members, s.hidden});
+    requireShape("state_shift", w[9], {s.members, s.hidden});
+  }
   return s;
 }
 
 void rollOut(const EnsembleArrays &w, py::handle features, const py::object &state, bool feedback,
              py::handle mean, py::handle logVariance, py::handle last, const py::object &states,
-             int device, intptr_t stream, int threads) {
+             const py::object &predicted, float dropout, uint64_t seed, int64_t rowsPerSample,
+             bool half, int device, intptr_t stream, int threads) {
   const Context context = at(device, stream, threads);
   const EnsembleShape s = ensembleShapeOf(w);
   const auto from = matrixOf(features, context);
@@ -117,15 +135,20 @@ void rollOut(const EnsembleArrays &w, py::handle features, const py::object &sta
   requireShape("log_variance", logVariance, {s.members, from.rows, steps});
   requireShape("last", last, {s.members, from.rows, s.hidden});
   if (!states.is_none()) requireShape("states", states, {s.members, from.rows, steps, s.hidden});
+  if (!predicted.is_none())
+    requireShape("predicted", predicted, {s.members, from.rows, steps, s.predicted});
   if (!state.is_none()) requireShape("state", state, {s.members, from.rows, s.hidden});
   const auto floats = [&](py::handle array) { return floatsOf(array, context); };
-  const EnsembleWeights weights{floats(w[0]), floats(w[1]), floats(w[2]), floats(w[3]),
-                                floats(w[4]), floats(w[7]), floats(w[5]), floats(w[6])};
-  const RolloutOutputs out{floats(states), floats(last), floats(mean), floats(logVariance)};
+  const EnsembleWeights weights{floats(w[0]), floats(w[1]), floats(w[2]),  floats(w[3]),
+                                floats(w[4]), floats(w[7]), floats(w[5]),  floats(w[6]),
+                                floats(w[8]), floats(w[9]), floats(w[10]), floats(w[11])};
+  const RolloutOutputs out{floats(states), floats(last), floats(mean), floats(logVariance),
+                           floats(predicted)};
+  const RolloutOptions options{dropout, seed, rowsPerSample, half};
   const float *first = floats(state);
   const py::gil_scoped_release released;
   const StandardFloats standard;
-  rollout(context, s, weights, from, first, steps, feedback, out);
+  rollout(context, s, weights, from, first, steps, feedback, out, options);
 }
 
 SvdMethod methodOf(const std::string &name) {
@@ -212,6 +235,7 @@ void bindForecast(py::module_ &module) {
              arg("device"), arg("stream"), arg("threads"));
   module.def("forecast_rollout", &rollOut, arg("weights"), arg("features"), arg("state"),
              arg("feedback"), arg("mean"), arg("log_variance"), arg("last"), arg("states"),
+             arg("predicted"), arg("dropout"), arg("seed"), arg("rows_per_sample"), arg("half"),
              arg("device"), arg("stream"), arg("threads"));
   module.def("truncated_svd", &svd, arg("a"), arg("k"), arg("method"), arg("oversampling"),
              arg("power_steps"), arg("seed"), arg("u"), arg("s"), arg("v"), arg("device"),

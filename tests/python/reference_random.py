@@ -58,6 +58,7 @@ class Purpose(enum.IntEnum):
     TRANSFER_SELECT = 30
     CYCLE_NOISE_BATCH = 31
     ARRAY_SELECT = 32
+    DROPOUT = 33
 
 
 class Key(NamedTuple):

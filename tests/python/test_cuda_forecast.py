@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 
 import pulsora as pl
-from pulsora.forecast import Ensemble, ResidualMemory, encode, rollout, truncated_svd
+from pulsora.forecast import (
+    Ensemble,
+    ResidualMemory,
+    encode,
+    rollout,
+    rollout_on,
+    truncated_svd,
+)
 
 pytestmark = pytest.mark.skipif(pl.cuda_device_count() == 0, reason="needs a GPU")
 
@@ -84,3 +93,48 @@ def test_devices_that_mix_are_refused() -> None:
         ResidualMemory(64).corrections(features, [0.0, 0.0], 0.0)
     with pytest.raises(TypeError, match=r"x has type torch\.int64; give floating-point numbers"):
         encode(torch.zeros(1, 2, dtype=torch.int64).cuda(), features, features)
+
+
+@pytest.mark.parametrize("normalised", [False, True])
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_dropout_norms_and_predicted_states_are_those_of_the_cpu(
+    normalised: bool, precision: str
+) -> None:
+    rng = np.random.default_rng(4)
+    trained = Ensemble.trained()
+    members, hidden, _ = trained.heads.shape
+
+    def normal(*shape: int, scale: float) -> np.ndarray:
+        return (scale * rng.standard_normal(shape)).astype(np.float32)
+
+    gain, shift = 1.0 + normal(members, hidden, scale=0.1), normal(members, hidden, scale=0.1)
+    made = dataclasses.replace(
+        trained,
+        state_gain=gain if normalised else None,
+        state_shift=shift if normalised else None,
+        projection=normal(members, hidden, 128, scale=hidden**-0.5),
+        projection_bias=normal(members, 128, scale=1.0),
+    )
+    features = rng.standard_normal((6, 64)).astype(np.float32)
+    options = {"dropout": 0.3, "samples": 5, "seed": 9, "precision": precision}
+    expected = rollout(made, features, 8, **options)
+    got = rollout(made.to("cuda"), torch.from_numpy(features).cuda(), 8, **options)
+    tolerance = 1e-4 if precision == "float32" else 2e-2
+    for name in ("mean", "log_variance", "state", "predicted", "between_samples"):
+        close(getattr(got, name), getattr(expected, name), tolerance)
+    again = rollout(made.to("cuda"), torch.from_numpy(features[:2]).cuda(), 3, **options)
+    parts = got.mean.reshape(members, 5, 6, 8)[:, :, :2, :3]
+    close(again.mean.reshape(members, 5, 2, 3), parts.cpu().numpy(), tolerance)
+
+
+def test_members_on_several_streams_and_gpus() -> None:
+    trained = Ensemble.trained()
+    features = torch.randn(16, 64, device="cuda:0")
+    whole = rollout(trained.to("cuda:0"), features, 8, states=True)
+    places = [["cuda:0"], ["cuda:0"] * 3]
+    if torch.cuda.device_count() > 1:
+        places += [["cuda:0", "cuda:1"], ["cuda:1", "cuda:0", "cuda:1"]]
+    for devices in places:
+        got = rollout_on(trained.spread(devices), features, 8, states=True)
+        for name in ("mean", "log_variance", "state", "states"):
+            assert torch.equal(getattr(got, name), getattr(whole, name))

@@ -15,6 +15,7 @@ from conftest import ROOT
 from pulsora.forecast import Ensemble, forecast_loss, rollout
 from pulsora.forecast.loss_curve.power_law import PowerLaw
 from pulsora.forecast.loss_curve.residual import FEATURES, STEPS, features, trained
+from pulsora.forecast.plan import Place
 from test_forecast_trainer import STEPS as TRAINER_STEPS
 from test_forecast_trainer import batches, make
 
@@ -121,13 +122,13 @@ def test_widths_come_from_earlier_forecasts_of_the_same_kind() -> None:
 
 
 def test_a_trainer_knows_its_learning_rates() -> None:
-    trainer = make(forecaster="linear")
+    trainer = make(forecaster="linear", guard=False)
     torch.manual_seed(7)
     trainer.train(batches, passes=60, progress=False)
     made = trainer.forecast(residual="gru")
     count = len(made.observed) + len(made.steps)
     steps = np.array(
-        [trainer.plan.step_of(trainer.plan.block * n - 1) for n in range(1, count + 1)]
+        [Place(trainer.plan).step_of(trainer.plan.block * n - 1) for n in range(1, count + 1)]
     )
     rates = 0.05 * 0.5 * (1.0 + np.cos(np.pi * steps / TRAINER_STEPS))
     again = forecast_loss(made.observed, len(made.steps), residual="gru", rates=rates)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +12,10 @@ from torch import nn
 
 import pulsora as pl
 from pulsora.forecast import HybridTrainer
+from pulsora.forecast.batches import Stream
+from pulsora.forecast.guard import Trial
 from pulsora.forecast.history import BlockMeans, drift
-from pulsora.forecast.plan import Plan
+from pulsora.forecast.plan import Place, Plan
 from pulsora.forecast.weights import Weights
 
 if TYPE_CHECKING:
@@ -65,7 +68,7 @@ def test_phases_add_up(steps: int, saved: float, jumping: bool, average: bool) -
     jumps = {done: plan.jump_after(done) for done in range(1, plan.passes + 1)}
     assert sum(jumps.values()) == sum(plan.jumps)
     assert [jump for jump in jumps.values() if jump] == [jump for jump in plan.jumps if jump]
-    steps_of = [plan.step_of(done) for done in range(plan.passes + 1)]
+    steps_of = [Place(plan).step_of(done) for done in range(plan.passes + 1)]
     assert steps_of[0] == 0
     assert steps_of == sorted(steps_of)
     # Without an average the schedule is gone through to its end.
@@ -132,9 +135,11 @@ def test_a_jump_moves_the_weights_along_their_drift() -> None:
     report = trainer.train([torch.ones(1)], progress=False)
     assert report.passes == 280
     assert sum(jump.steps for jump in report.jumps) == 120
-    assert model.w.item() == pytest.approx(-0.01 * 400, rel=1e-4)
-    assert all(jump.share == 1.0 for jump in report.jumps)
-    assert all(jump.followed == pytest.approx(1.0) for jump in report.jumps)
+    # The first prediction helps, but is the first that does.
+    assert [jump.share for jump in report.jumps] == [0.0] + 9 * [1.0]
+    assert report.jumps[0].needed is not None
+    assert model.w.item() == pytest.approx(-0.01 * (400 - report.jumps[0].steps), rel=1e-4)
+    assert all(jump.followed == pytest.approx(1.0) for jump in report.jumps[1:])
 
 
 def test_the_schedule_counts_steps_and_jumps() -> None:
@@ -143,7 +148,9 @@ def test_the_schedule_counts_steps_and_jumps() -> None:
     assert lr_of(trainer) == pytest.approx(0.0, abs=1e-9)
     averaged = make()
     averaged.train(batches, progress=False)
-    at = 140 + sum(averaged.plan.jumps)
+    made = averaged.report().jumps
+    assert any(jump.share for jump in made)
+    at = 140 + sum(jump.steps for jump in made if jump.share)
     assert lr_of(averaged) == pytest.approx(0.025 * (1 + math.cos(math.pi * at / STEPS)), rel=1e-4)
     stretched = make(forecaster="none", average=False)
     stretched.train(batches, passes=70, progress=False)
@@ -186,15 +193,131 @@ def test_the_average_is_that_of_the_last_weights() -> None:
     torch.testing.assert_close(mean, last, atol=1e-5, rtol=1e-4)
 
 
-def test_a_guard_stops_moves_that_harm() -> None:
-    wild = make(alpha=1e4, average=False)
+def test_jumps_that_harm_are_left_out() -> None:
+    wild = make(alpha=1e4)
     report = wild.train(batches, progress=False)
-    assert [jump.share for jump in report.jumps] == [0.0] * 10
+    assert [jump.share for jump in report.jumps] == [0.0] * 3
     assert all(jump.followed is None for jump in report.jumps)
-    assert report.guard_passes == 10 * 4 * 4
+    assert report.guard_passes == 3 * 3 * 4
+    assert "3 predictions in a row would not have lowered the loss enough" in str(report)
+    assert "so this run is averaging alone" in str(report)
+    assert wild._jumper is not None
+    assert wild._jumper._blocks.means == []
     blind = make(alpha=1e4, guard=False, average=False)
     with pytest.raises(ValueError, match="training diverged; lower the learning rate"):
         blind.train(batches, progress=False)
+
+
+def test_without_a_jump_it_is_averaging_alone_to_the_bit() -> None:
+    """Neither the measurement nor the plan of jumps leaves a trace."""
+    for options in ({}, {"steps": 331, "full": 17}):
+        measured, averaged = make(alpha=1e4, **options), make(forecaster="none", **options)
+        for trainer in (measured, averaged):
+            torch.manual_seed(11)
+            trainer.train(batches, progress=False)
+        assert bits(measured.model) == bits(averaged.model)
+        assert lr_of(measured) == lr_of(averaged)
+
+
+@pytest.mark.parametrize("left_out", [[], [1], [1, 2, 3], [4, 7, 10], list(range(1, 11))])
+def test_a_schedule_without_an_average_ends_with_the_passes(left_out: list[int]) -> None:
+    plan = Plan.of(1000, 0.3, jumping=True, average=False)
+    place, steps = Place(plan), []
+    for done in range(1, plan.passes + 1):
+        if plan.jump_after(done) and place.jumping and plan.jumps_by(done) in left_out:
+            place.leave_out(done)
+            if left_out == [1, 2, 3] and plan.jumps_by(done) == 3:
+                place.stop(done)
+        steps.append(place.step_of(done))
+    assert steps[-1] == 1000
+    assert steps == sorted(steps)
+    skips = [b - a for a, b in itertools.pairwise(steps) if b - a > 5]
+    assert len(skips) == (0 if left_out == [1, 2, 3] else 10 - len(left_out))
+
+
+def test_with_an_average_only_jumps_skip_steps() -> None:
+    plan = Plan.of(1000, 0.3, jumping=True, average=True)
+    place = Place(plan)
+    for done in range(1, plan.passes + 1):
+        if plan.jumps_by(done) in {2, 5} and plan.jump_after(done):
+            place.leave_out(done)
+    stopped = Place(plan)
+    stopped.stop(400)
+    first = stopped.step_of(400)
+    ahead = sum(plan.jumps[: plan.jumps_by(400)])
+    assert first == 400 + ahead > 440
+    assert stopped.step_of(401 + ahead) == first + (ahead + 1) // 2
+    assert stopped.step_of(400 + 2 * ahead) == 400 + 2 * ahead
+    assert stopped.step_of(plan.passes) == plan.passes
+    again = Place(plan)
+    again.load_state_dict(place.state_dict())
+    made = sum(plan.jumps) - plan.jumps[1] - plan.jumps[4]
+    assert again.step_of(plan.passes) == place.step_of(plan.passes) == plan.passes + made
+
+
+def test_batches_that_were_looked_at_still_come() -> None:
+    source = lambda epoch: [10 * epoch + i for i in range(3)]  # noqa: E731
+    stream = Stream()
+    stream.open(source)
+    seen = [stream.next()]
+    assert stream.peek(4) == [1, 2, 10, 11]
+    assert (stream.epoch, stream.taken) == (0, 1)
+    seen += [stream.next() for _ in range(3)]
+    assert (stream.epoch, stream.taken) == (1, 1)
+    assert stream.peek(1) == [11]
+    stream.close()
+    stream.open(source)  # as after loading a state
+    assert seen + [stream.next() for _ in range(3)] == [0, 1, 2, 10, 11, 12, 20]
+    stream.open([])
+    with pytest.raises(ValueError, match="batches gives none in epoch"):
+        stream.peek(1)
+    loader = torch.utils.data.DataLoader(torch.arange(6.0), batch_size=2, shuffle=True)
+    stream = Stream()
+    stream.open(loader)
+    stream.next()  # an epoch draws its order
+    state = torch.get_rng_state()
+    assert len(stream.peek(5)) == 5
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_guard_measures_gains_as_documented() -> None:
+    """Losses (w - c)^2 of one weight, by hand."""
+
+    class Weight(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.tensor([5.0]))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return ((self.w - x) ** 2).sum()
+
+    model = Weight()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    trainer = HybridTrainer(model, optimizer, lambda m, x: m(x), steps=100)
+    centres = [0.0, 0.5, -0.5, 1.0]
+    trainer._stream.open([torch.tensor([centre]) for centre in centres])
+    assert trainer._jumper is not None
+    guard = trainer._jumper._guard
+    early, late, share = 4.0, 3.0, 0.5
+
+    def losses(w: float) -> list[float]:
+        return [(w - centre) ** 2 for centre in centres]
+
+    for move in (-0.5, -0.05, -2.0, 1.0):
+        values = [[torch.tensor([value])] for value in (early, late, move)]
+        got = guard(*values, share)
+        gains = [a - b for a, b in zip(losses(late), losses(late + move), strict=True)]
+        mean = sum(gains) / 4
+        error = math.sqrt(sum((gain - mean) ** 2 for gain in gains) / 3 / 4)
+        progress = (sum(losses(early)) - sum(losses(late))) / 4
+        needed = max(2.0 * error, 0.5 * share * progress)
+        assert got.before == pytest.approx(sum(losses(late)) / 4)
+        assert got.moved == pytest.approx(sum(losses(late + move)) / 4)
+        assert got.needed == pytest.approx(needed, rel=1e-5)
+        assert got.helps == (mean > needed)
+    assert guard.passes == 4 * 3 * 4
+    assert not Trial(1.0, math.nan, 0.0).helps
+    assert model.w.item() == 5.0
 
 
 def test_losses_may_be_negative_or_zero() -> None:
@@ -203,7 +326,8 @@ def test_losses_may_be_negative_or_zero() -> None:
     assert trainer._jumper is not None
     trainer._jumper._guard._loss = trainer.loss
     report = trainer.train(batches, progress=False)
-    assert [jump.share for jump in report.jumps] == [1.0] * 10
+    plain = make().train(batches, progress=False)
+    assert [jump.share for jump in report.jumps] == [jump.share for jump in plain.jumps]
     trainer.loss = lambda model, batch: 0.0 * squares(model, batch)
     assert str(trainer.report(batches(1000))).count("of the average") == 1
 
@@ -213,9 +337,35 @@ def test_a_guard_leaves_model_and_random_numbers_alone() -> None:
     trainer.train(batches, passes=30, progress=False)
     before, state = bits(trainer.model), torch.get_rng_state()
     mean = trainer._jumper._blocks.means[-1]
-    trainer._jumper._guard(mean, [torch.ones_like(value) for value in mean])
+    trainer._stream.open(batches)
+    trainer._jumper._guard(mean, mean, [torch.ones_like(value) for value in mean], 1.0)
     assert bits(trainer.model) == before
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_jumps_that_pulses_spoil_are_the_last() -> None:
+    """A written move that leaves the loss where it was, or raises it, ends the jumps."""
+    torch.manual_seed(1)
+    layers = nn.Sequential(nn.Linear(8, 6), nn.Tanh(), nn.Linear(6, 3))
+    cells = pl.devices.ConstantStep(dw_min=1e-4, w_max_dtod=0.0, w_min_dtod=0.0)
+    config = pl.SingleConfig(device=cells)
+
+    def written(factor: float) -> str:
+        """Why jumps ended after a move along the way of the latest 20 passes."""
+        trainer = make(pl.convert_to_analog(layers, config, threads=1), lr=0.1)
+        trainer.train(batches, passes=5, progress=False)
+        jumper = trainer._jumper
+        assert jumper is not None
+        start = trainer._weights.read()
+        trainer.train(batches, passes=20, progress=False)
+        trainer._stream.open(batches)
+        gone = [end - begin for end, begin in zip(trainer._weights.read(), start, strict=True)]
+        jumper._write([factor * value for value in gone])
+        assert jumper.pulses > 0
+        return jumper.ended
+
+    assert not written(0.2)
+    assert written(-0.9).startswith("the latest jump, as pulses wrote it, did not lower the loss")
 
 
 @pytest.mark.parametrize("analog", [False, True])
@@ -299,7 +449,10 @@ def test_a_report_shows_the_controls() -> None:
     assert report.last is not None
     assert report.averaged is not None
     text = str(report)
-    for part in ("140 of 140 backward passes, in place of 200 (30% saved)", "10 jumps (linear)",
+    made = sum(jump.share > 0.0 for jump in report.jumps)
+    assert made > 2
+    for part in ("140 of 140 backward passes, in place of 200 (30% saved)",
+                 f"{made} jumps (linear)", "loss with a jump beside without, made: -",
                  "forecaster='none': averaging alone", "schedule stretched",
                  "of the average"):  # fmt: skip
         assert part in text
@@ -353,7 +506,12 @@ def test_adapters_are_warned_of() -> None:
     model = nn.Sequential(pl.nn.AnalogLinear(8, 3, config=pl.LRTTConfig(rank=2), seed=1, threads=1))
     with pytest.warns(UserWarning, match="ends a cycle of theirs early"):
         make(model)
+    with pytest.warns(UserWarning, match="ends a cycle of theirs early"):
+        make(model, guard=False, average=False)
     make(model, forecaster="none", average=False)
+    report = make(model, average=False).train(batches, progress=False)
+    assert report.jumps == ()
+    assert "no jumps: each would end a cycle of the tiles' adapters early" in str(report)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -363,7 +521,7 @@ def test_a_training_on_a_gpu_saves_and_goes_on(tmp_path: Path) -> None:
         layers = nn.Sequential(nn.Linear(8, 6), nn.Dropout(0.1), nn.Linear(6, 3)).cuda()
         device = pl.devices.ConstantStep(w_max_dtod=0.0, w_min_dtod=0.0)
         model = pl.convert_to_analog(layers, pl.SingleConfig(device=device), exclude=["0"])
-        return make(model, rank=2)
+        return make(model, rank=2, guard=False)
 
     def there(epoch: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         return ((x.cuda(), y.cuda()) for x, y in batches(epoch))

@@ -11,7 +11,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from pulsora.forecast.gru.ensemble import Ensemble, Rollout, rollout
+from pulsora.forecast.gru.ensemble import Ensemble
+from pulsora.forecast.gru.rollout import Rollout, rollout
+from pulsora.forecast.gru.spread import rollout_on
 from pulsora.forecast.kernels import ResidualMemory, TruncatedSVD, encode, truncated_svd
 from pulsora.forecast.loss_curve.forecast import LossForecast, Reach, forecast_loss
 
@@ -33,6 +35,7 @@ __all__ = [
     "encode",
     "forecast_loss",
     "rollout",
+    "rollout_on",
     "truncated_svd",
 ]
 

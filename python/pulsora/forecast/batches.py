@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -13,19 +16,21 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["Stream", "normalise_anew"]
+__all__ = ["Stream", "normalise_anew", "require_scalar"]
 
+_NOTHING: Any = object()  # the end of an epoch
 _MOST_BATCHES = 100  # for the statistics of batch normalisation
 
 
 class Stream:
-    """The batches of one epoch after another."""
+    """The batches of one epoch after another, of which some may be looked at ahead."""
 
     def __init__(self) -> None:
         self.epoch = 0
         self.taken = 0  # batches of this epoch
         self._source: Iterable[Any] | Callable[[int], Iterable[Any]] = ()
         self._open: Iterator[Any] | None = None
+        self._ahead: deque[Any] = deque()  # batches of this epoch that were looked at
 
     def open(self, source: Iterable[Any] | Callable[[int], Iterable[Any]]) -> None:
         """Continues with these batches, at the position that was reached.
@@ -48,23 +53,45 @@ class Stream:
                 "the epoch"
             )
         self._source = source
+        self._ahead.clear()
         if not self.taken:
-            self._open = self._epoch()
+            self._open = self._epoch(self.epoch)
             return
-        used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-        devices = range(torch.cuda.device_count() if used else 0)
-        with torch.random.fork_rng(devices):
-            self._open = self._epoch()
+        with _draws_restored():
+            self._open = self._epoch(self.epoch)
             for _ in range(self.taken):
                 next(self._open, None)
 
     def close(self) -> None:
         """Drops the batches."""
         self._open = None
+        self._ahead.clear()
 
-    def _epoch(self) -> Iterator[Any]:
+    def _epoch(self, number: int) -> Iterator[Any]:
         source = self._source
-        return iter(source if isinstance(source, Iterable) else source(self.epoch))
+        return iter(source if isinstance(source, Iterable) else source(number))
+
+    def peek(self, count: int) -> list[Any]:
+        """The next batches, which next() still gives.
+
+        Batches of the next epoch are made for this call alone, and leave torch's random numbers as
+        they are: a DataLoader draws from them when an epoch begins.
+
+        Raises:
+            ValueError: if an epoch has no batches.
+        """
+        missing = count - len(self._ahead)
+        self._ahead.extend(itertools.islice(self._iterator(), max(missing, 0)))
+        found = list(self._ahead)[:count]
+        epoch = self.epoch
+        with _draws_restored():
+            while len(found) < count:
+                epoch += 1
+                more = list(itertools.islice(self._epoch(epoch), count - len(found)))
+                if not more:
+                    raise ValueError(f"batches gives none in epoch {epoch}")
+                found += more
+        return found
 
     def next(self) -> Any:  # noqa: ANN401 - whatever the loss takes
         """The next batch.
@@ -72,17 +99,41 @@ class Stream:
         Raises:
             ValueError: if an epoch has no batches.
         """
-        nothing = object()
-        batch = next(self._open, nothing) if self._open is not None else nothing
-        if batch is nothing:
+        batch = self._ahead.popleft() if self._ahead else next(self._iterator(), _NOTHING)
+        if batch is _NOTHING:
             if self.taken:
                 self.epoch, self.taken = self.epoch + 1, 0
-            self._open = self._epoch()
-            batch = next(self._open, nothing)
-            if batch is nothing:
+            self._open = self._epoch(self.epoch)
+            batch = next(self._open, _NOTHING)
+            if batch is _NOTHING:
                 raise ValueError(f"batches gives none in epoch {self.epoch}")
         self.taken += 1
         return batch
+
+    def _iterator(self) -> Iterator[Any]:
+        """The batches of this epoch."""
+        if self._open is None:
+            self._open = self._epoch(self.epoch)
+        return self._open
+
+
+@contextlib.contextmanager
+def _draws_restored() -> Iterator[None]:
+    """Restores torch's random numbers at the end."""
+    used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(range(torch.cuda.device_count() if used else 0)):
+        yield
+
+
+def require_scalar(loss: object) -> Tensor:
+    """The loss of a batch; ValueError unless it is a tensor without dimensions."""
+    if isinstance(loss, torch.Tensor) and loss.dim() == 0:
+        return loss
+    shape = getattr(loss, "shape", None)
+    got = type(loss).__name__ if shape is None else f"shape {list(shape)}"
+    raise ValueError(
+        f"loss must be a tensor without dimensions (got {got}); take the mean over the batch"
+    )
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Values = list[Tensor]
 
-__all__ = ["BlockMeans", "History", "Mean", "cosine", "drift", "match"]
+__all__ = ["BlockMeans", "History", "Mean", "cosine", "drift", "inner", "match", "windows"]
 
 
 class Mean:
@@ -91,13 +91,6 @@ class BlockMeans:
             torch._foreach_add_(mean, deltas)
         self._open.shift(deltas)
 
-    def latest(self, count: int) -> Values:
-        """The mean over the latest `count` blocks."""
-        mean = Mean()
-        for values in self.means[-count:]:
-            mean.add(values)
-        return mean.value()
-
     def restart(self) -> None:
         """Drops the open block, so that the next block begins now."""
         self._open.clear()
@@ -135,10 +128,11 @@ class History:
     rates: Callable[[Sequence[int]], list[float]]
 
 
-def drift(blocks: BlockMeans, window: int) -> Values:
-    """Drift of the weights per pass, from the mean of one window of blocks to the next, the latest.
+def windows(blocks: BlockMeans, window: int) -> tuple[Values, Values, float]:
+    """Means of the weights over two adjacent windows of blocks, and the passes between them.
 
-    At least two blocks are needed; with fewer than two windows, a window is half of the blocks.
+    The second window ends with the latest block. At least two blocks are needed; with fewer than
+    two windows, a window is half of the blocks.
     """
     width = min(window, len(blocks.means) // 2)
     late, early = Mean(), Mean()
@@ -146,16 +140,23 @@ def drift(blocks: BlockMeans, window: int) -> Values:
         late.add(blocks.means[-1 - number])
         early.add(blocks.means[-1 - width - number])
     passed = sum(blocks.times[-width:]) - sum(blocks.times[-2 * width : -width])
-    factor = width / passed
-    return [factor * (a - b) for a, b in zip(late.value(), early.value(), strict=True)]
+    return early.value(), late.value(), passed / width
+
+
+def drift(blocks: BlockMeans, window: int) -> Values:
+    """Drift of the weights per pass, from the mean of one window of blocks to the next."""
+    early, late, passed = windows(blocks, window)
+    return [(a - b) / passed for a, b in zip(late, early, strict=True)]
+
+
+def inner(first: Values, second: Values) -> float:
+    """The inner product of two changes of weights."""
+    pairs = zip(first, second, strict=True)
+    return sum(float((x.double() * y.double()).sum()) for x, y in pairs)
 
 
 def cosine(first: Values, second: Values) -> float:
     """The cosine of two changes of weights; 0 if one is zero."""
-
-    def inner(a: Values, b: Values) -> float:
-        return sum(float((x.double() * y.double()).sum()) for x, y in zip(a, b, strict=True))
-
     lengths = inner(first, first) * inner(second, second)
     return inner(first, second) / math.sqrt(lengths) if lengths > 0.0 else 0.0
 

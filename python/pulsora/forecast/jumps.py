@@ -2,92 +2,59 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from pulsora.forecast.history import BlockMeans, History, cosine, drift, match
+import numpy as np
+
+from pulsora.forecast.corrections import circumstances, compare
+from pulsora.forecast.history import BlockMeans, History, cosine, drift, match, windows
 from pulsora.forecast.report import Jump
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from torch import Tensor, nn
+    from torch import Tensor
 
-    from pulsora.forecast.batches import Stream
+    from pulsora.forecast.corrections import Corrector, Key
     from pulsora.forecast.forecasters import Forecaster
+    from pulsora.forecast.guard import Guard
     from pulsora.forecast.plan import Plan
     from pulsora.forecast.weights import Weights
 
     Values = list[Tensor]
 
-__all__ = ["Guard", "Jumper"]
+__all__ = ["Jumper"]
 
-_BATCHES = 4
-_LIMIT = 0.03  # largest relative rise of the loss at the moved mean
-_HALVINGS = 2
-
-
-class Guard:
-    """Tries moves of the weights on a copy of the model, by forward passes of four mini-batches.
-
-    Args:
-        model: The model.
-        loss: A function of the model and a batch.
-        weights: The weights of the model.
-        stream: Source of the batches, which are used up.
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        loss: Callable[[nn.Module, Any], Tensor],
-        weights: Weights,
-        stream: Stream,
-    ) -> None:
-        self.passes = 0  # forward passes so far
-        self._model = model
-        self._loss = loss
-        self._weights = weights
-        self._stream = stream
-
-    def __call__(self, mean: Values, deltas: Values) -> tuple[float, float, float]:
-        """Accepted share of a move, and the losses at the mean of the weights and at its end."""
-        twin = copy.deepcopy(self._model)
-        batches = [self._stream.next() for _ in range(_BATCHES)]
-
-        def loss_at(values: Values) -> float:
-            self.passes += len(batches)
-            return self._weights.loss_at(
-                twin, values, lambda batch: self._loss(twin, batch), batches
-            )
-
-        before = loss_at(mean)
-        for halvings in range(_HALVINGS + 1):
-            share = 0.5**halvings
-            moved = loss_at(
-                [value + share * delta for value, delta in zip(mean, deltas, strict=True)]
-            )
-            if moved <= before + _LIMIT * abs(before):
-                return share, before, moved
-        return 0.0, before, before
+_REFUSALS = 3  # jumps in a row that do not help, after which there are no more
 
 
 class Jumper:
-    """Keeps the history of the weights, and moves them as a forecaster predicts.
+    """Keeps the history of the weights, and moves them as a forecaster predicts where that helps.
+
+    With a guard, a move is made if it helps and the prediction before would have helped, too.
+    Three predictions in a row that do not help end the jumps. So does a jump after whose writing to
+    tiles the loss is not lower. The history is dropped then. With a guard, tiles with adapters
+    are not moved.
 
     Args:
         forecaster: Predicts the moves.
         plan: Times of the jumps.
         weights: The weights.
-        guard: Tries each move before it is made; None makes all moves.
+        guard: Tries each move before it is made; None makes all of them.
+        corrector: Changes the size of moves; None leaves them as they are predicted.
 
     Raises:
         ValueError: if the first jump comes before the forecaster has the blocks that it needs.
     """
 
     def __init__(
-        self, forecaster: Forecaster, plan: Plan, weights: Weights, guard: Guard | None
+        self,
+        forecaster: Forecaster,
+        plan: Plan,
+        weights: Weights,
+        guard: Guard | None,
+        corrector: Corrector | None = None,
     ) -> None:
         blocks = (plan.warm_up + plan.full) // plan.block
         if blocks < forecaster.least:
@@ -98,13 +65,23 @@ class Jumper:
             )
         self.jumps: list[Jump] = []
         self.pulses = 0  # pulses that wrote jumps
+        self.ended = ""  # why there are no more jumps
+        if guard is not None and weights.adapted:
+            self.ended = "each would end a cycle of the tiles' adapters early, at their cost"
         self._forecaster = forecaster
         self._plan = plan
         self._weights = weights
         self._guard = guard
+        self._corrector = corrector
         self._half = forecaster.blocks // 2  # half a cycle, in blocks
+        self._window = 2 * forecaster.blocks  # over which means are taken for the guard
+        self._helped = False  # whether the latest prediction did, or would have done
+        self._refused = 0  # latest predictions in a row that did not help
         self._blocks = BlockMeans(plan.block // plan.every, forecaster.kept)
         self._moved: Values = []
+        # The latest prediction, per pass, and its circumstances, until the next block has come.
+        self._predicted: Values = []
+        self._key: Key | None = None
 
     @property
     def guard_passes(self) -> int:
@@ -113,8 +90,16 @@ class Jumper:
 
     def look(self, values: Values, done: int) -> None:
         """Adds the weights after `done` passes to the history."""
-        if self._blocks.add(values, done):
+        if not self.ended and self._blocks.add(values, done):
+            self._compare()
             self._follow_up(done)
+
+    def _compare(self) -> None:
+        """Lets the corrector compare the latest prediction with the first block after it."""
+        if self._corrector is not None and self._key is not None:
+            ratio = compare(self._predicted, self._blocks)
+            self._corrector.learn(self._key, self.jumps[-1].after, ratio)
+        self._predicted, self._key = [], None
 
     def _follow_up(self, done: int) -> None:
         """Compares a jump with the drift of the weights in the cycle after it."""
@@ -130,8 +115,8 @@ class Jumper:
         steps: int,
         losses: list[float],
         rates: Callable[[Sequence[int]], list[float]],
-    ) -> None:
-        """Moves the weights by the prediction of the forecaster.
+    ) -> bool:
+        """Moves the weights by the prediction of the forecaster if that helps; tells whether.
 
         Args:
             done: Passes made so far.
@@ -139,20 +124,50 @@ class Jumper:
             losses: Losses of blocks, as in `History`.
             rates: Learning rates, as in `History`.
         """
-        before = self._weights.pulses
         history = History(self._blocks, losses, self._plan.block, rates)
-        deltas = self._forecaster(history, steps)
-        jump = Jump(done, steps, 1.0)
+        deltas, factor = self._corrected(history, done, steps)
+        jump = Jump(done, steps, 1.0, factor=factor)
         if self._guard is not None:
-            jump = Jump(done, steps, *self._guard(self._blocks.latest(self._half), deltas))
-        self._moved = []
-        if jump.share > 0.0:
-            self._moved = [jump.share * delta for delta in deltas]
-            self._weights.move(self._moved)
-            self._blocks.shift(self._moved)
-        self._blocks.restart()
+            early, late, passed = windows(self._blocks, self._window)
+            trial = self._guard(early, late, deltas, steps / passed)
+            share = 1.0 if trial.helps and self._helped else 0.0
+            jump = dataclasses.replace(jump, share=share, **trial._asdict())
+            self._helped = trial.helps
+            self._refused = 0 if trial.helps else self._refused + 1
         self.jumps.append(jump)
+        self._moved = []
+        if jump.share:
+            self._moved = deltas
+            self._write(deltas)
+            self._blocks.shift(deltas)
+        self._blocks.restart()
+        if self._refused == _REFUSALS:
+            self.ended = f"{_REFUSALS} predictions in a row would not have lowered the loss enough"
+        if self.ended:
+            self._blocks = BlockMeans(self._blocks.samples, self._blocks.kept)
+        return bool(jump.share)
+
+    def _corrected(self, history: History, done: int, steps: int) -> tuple[Values, float]:
+        """The predicted move, corrected, and the factor of the correction."""
+        deltas = self._forecaster(history, steps)
+        if self._corrector is None:
+            return deltas, 1.0
+        self._predicted = [delta / steps for delta in deltas]
+        self._key = circumstances(history, done / self._plan.passes, steps)
+        factor = self._corrector.factor(self._key, done)
+        return [factor * delta for delta in deltas], factor
+
+    def _write(self, deltas: Values) -> None:
+        """Moves the weights; ends the jumps if pulses have spoilt the move."""
+        tried = self._guard if self._weights.arrays else None
+        start = self._weights.read() if tried else []
+        before = self._weights.pulses
+        self._weights.move(deltas)
         self.pulses += self._weights.pulses - before
+        if tried:
+            first, then = tried.losses(start, self._weights.read())
+            if not bool(then.mean() < first.mean()):
+                self.ended = "the latest jump, as pulses wrote it, did not lower the loss"
 
     def state_dict(self) -> dict[str, Any]:
         """The state, as plain values and tensors."""
@@ -161,6 +176,12 @@ class Jumper:
             "guard_passes": self.guard_passes,
             "pulses": self.pulses,
             "moved": self._moved,
+            "refused": self._refused,
+            "helped": self._helped,
+            "ended": self.ended,
+            "predicted": self._predicted,
+            "key": None if self._key is None else self._key.tolist(),
+            "corrector": None if self._corrector is None else self._corrector.state_dict(),
             "blocks": self._blocks.state_dict(),
         }
 
@@ -171,8 +192,15 @@ class Jumper:
             ValueError: if the state is of other weights; nothing has changed then.
         """
         moved, blocks = match(saved["moved"], like), self._blocks.loaded(saved["blocks"], like)
+        predicted = match(saved.get("predicted", []), like)
         jumps = [Jump(*values) for values in saved["jumps"]]
+        if self._corrector is not None:
+            self._corrector.load_state_dict(saved["corrector"])
+        key = saved.get("key")
+        self._predicted, self._key = predicted, None if key is None else np.float32(key)
         self._moved, self._blocks, self.jumps = moved, blocks, jumps
         self.pulses = int(saved["pulses"])
+        self._helped = bool(saved.get("helped", False))
+        self._refused, self.ended = int(saved.get("refused", 0)), str(saved.get("ended", ""))
         if self._guard is not None:
             self._guard.passes = int(saved["guard_passes"])

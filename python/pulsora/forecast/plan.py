@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from pulsora._internal.checks import require_at_least
 
-__all__ = ["Plan"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["Place", "Plan"]
 
 _WARM_UP = 0.1  # share of the steps before the first cycle
 _FULL = 0.0375  # share of the steps between two jumps
@@ -112,7 +116,7 @@ class Plan:
         return cls(steps, passes, warm_up, full, jumps, averaged, every, block // every * every)
 
     def looks_after(self, done: int) -> bool:
-        """Whether the weights are sampled after pass `done`.
+        """Whether the weights are sampled for the history after pass `done`.
 
         Blocks end at the first jump, and begin at every jump.
         """
@@ -126,18 +130,11 @@ class Plan:
 
     def jump_after(self, done: int) -> int:
         """Steps that the jump after pass `done` (counted from 1) replaces; 0 without a jump."""
-        cycle, rest = divmod(done - self.warm_up, self.full)
-        return self.jumps[cycle - 1] if rest == 0 and 1 <= cycle <= self.cycles else 0
+        return sum(self.jumps[self.jumps_by(done - 1) : self.jumps_by(done)])
 
-    def step_of(self, done: int) -> int:
-        """Place in the schedule of learning rates after pass `done` and the jump that follows it.
-
-        Without jumps and average, the schedule is stretched over the passes.
-        """
-        if not self.jumps and not self.averaged:
-            return done * self.steps // self.passes
-        cycles = min(max((done - self.warm_up) // self.full, 0), self.cycles)
-        return done + sum(self.jumps[:cycles])
+    def jumps_by(self, done: int) -> int:
+        """Number of jumps planned after pass `done` or earlier."""
+        return min(max((done - self.warm_up) // self.full, 0), self.cycles)
 
     def phase(self, done: int) -> str:
         """The phase after `done` passes, in a word or two."""
@@ -151,3 +148,54 @@ class Plan:
             return "warm-up"
         cycle = (done - self.warm_up) // self.full + 1
         return f"cycle {cycle} of {self.cycles}" if cycle <= self.cycles else "finish"
+
+
+class Place:
+    """The place in the schedule of learning rates, which passes and jumps advance.
+
+    With an average, a pass is a step. Once jumping has stopped, a pass is half a step until there
+    are no more steps than passes, as with averaging alone: the early jumps then do not shorten the
+    schedule. Without an average, the steps that no jump replaces are spread over the passes that
+    are left, so that the schedule ends with the last pass.
+
+    Args:
+        plan: The phases.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.jumping = True  # whether jumps are still to come
+        self._plan = plan
+        self._done, self._step = 0, 0  # the latest jump that was left out, and the step there
+
+    def step_of(self, done: int) -> int:
+        """The step after pass `done`, the latest or a later one, and the jump that follows it."""
+        plan = self._plan
+        first = plan.jumps_by(self._done)
+        jumps = plan.jumps[first:] if self.jumping else ()
+        made = sum(jumps[: plan.jumps_by(done) - first])
+        passed = done - self._done
+        if plan.averaged and not self.jumping:
+            return max(self._step + passed // 2, done)
+        if not plan.averaged and plan.passes > self._done:
+            left = plan.steps - self._step - sum(jumps)
+            passed = passed * left // (plan.passes - self._done)
+        return self._step + passed + made
+
+    def leave_out(self, done: int) -> None:
+        """Notes that the jump after pass `done`, the latest, is not made."""
+        self._step = self.step_of(done) - self._plan.jump_after(done)
+        self._done = done
+
+    def stop(self, done: int) -> None:
+        """Notes that no jump follows pass `done`, the latest."""
+        self._step, self._done = self.step_of(done), done
+        self.jumping = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state, as plain values."""
+        return {"done": self._done, "step": self._step, "jumping": self.jumping}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Restores a saved state."""
+        self._done, self._step = int(saved["done"]), int(saved["step"])
+        self.jumping = bool(saved["jumping"])

@@ -18,10 +18,14 @@ class Jump:
     Attributes:
         after: Number of the pass that it followed.
         steps: Steps that the move replaces.
-        share: The share of the predicted move that the guard accepted, 1 for all.
-        before: Loss at the mean of the latest block, on the guard's batches; None without a guard.
-        moved: Loss at that mean plus the accepted share of the move.
-        followed: Cosine of the move with the drift of the weights thereafter; None until known.
+        share: 1 for a move that was made, 0 for one that was left out.
+        before: Loss at the mean of the weights over the latest blocks, on the guard's batches; None
+            without a guard.
+        moved: Loss at that mean plus the move.
+        followed: Cosine of the move with the drift of the weights thereafter; None until known, and
+            for moves that were left out.
+        needed: The fall from `before` to `moved` that the move needed to be made.
+        factor: By which corrections changed the size of the predicted move.
     """
 
     after: int
@@ -30,6 +34,8 @@ class Jump:
     before: float | None = None
     moved: float | None = None
     followed: float | None = None
+    needed: float | None = None
+    factor: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,7 @@ class Report:
         last: Loss of the last weights, on batches given for it; None without batches.
         averaged: Loss of the averaged weights on the same batches; None without an average.
         stopped: Whether the training ends early, because the forecast left too little to be gained.
+        jumping_ended: Why no more jumps were made from some pass on; empty if they were.
     """
 
     plan: Plan
@@ -61,6 +68,7 @@ class Report:
     last: float | None = None
     averaged: float | None = None
     stopped: bool = False
+    jumping_ended: str = ""
 
     def __str__(self) -> str:
         return "\n".join([*self._done(), *self._moves(), *self._end(), *self._controls()])
@@ -81,27 +89,35 @@ class Report:
 
     def _moves(self) -> list[str]:
         if not self.jumps:
-            return ["no jumps"]
-        steps = sum(jump.steps for jump in self.jumps)
-        kept = sum(jump.share for jump in self.jumps) / len(self.jumps)
-        lines = [f"{len(self.jumps)} jumps ({self.forecaster}) for {steps} steps"]
-        guarded = [jump for jump in self.jumps if jump.before is not None]
-        if guarded:
-            lines.append(f"the guard let {kept:.0%} of them pass")
-        seen = [
-            (jump.moved - jump.before) / abs(jump.before)
-            for jump in guarded
-            if jump.before and jump.moved is not None and jump.share
+            return [f"no jumps: {self.jumping_ended}" if self.jumping_ended else "no jumps"]
+        made = [jump for jump in self.jumps if jump.share]
+        steps = sum(jump.steps for jump in made)
+        lines = [f"{len(made)} jumps ({self.forecaster}) for {steps} steps"]
+        if len(made) < len(self.jumps):
+            left_out = len(self.jumps) - len(made)
+            lines[0] += f"; {left_out} left out (two predictions in a row must help)"
+        if self.jumping_ended:
+            last = self.jumps[-1].after
+            lines.append(f"no jumps after pass {last}: {self.jumping_ended}")
+        gains = [
+            (f"{(jump.moved - jump.before) / abs(jump.before):+.1%}", jump)
+            for jump in self.jumps
+            if jump.before and jump.moved is not None
         ]
-        if seen:
-            lines[-1] += (
-                f"; on its batches a jump alone changed the loss by {sum(seen) / len(seen):+.1%} "
-                "on average"
-            )
+        for text, those in (("made", True), ("left out", False)):
+            found = [gain for gain, jump in gains if bool(jump.share) == those]
+            if found:
+                lines.append(f"loss with a jump beside without, {text}: {', '.join(found)}")
+        factors = [jump.factor for jump in self.jumps]
+        if any(factor != 1.0 for factor in factors):
+            shown = ", ".join(f"{factor:.2f}" for factor in factors)
+            lines.append(f"sizes of moves after corrections, beside predicted: {shown}")
         known = [jump.followed for jump in self.jumps if jump.followed is not None]
         if known:
             mean = sum(known) / len(known)
             lines.append(f"the weights then drifted the way they had jumped: cosine {mean:.2f}")
+        if not made and self.plan.averaged:
+            lines.append("so this run is averaging alone (forecaster='none')")
         return lines
 
     def _end(self) -> list[str]:
@@ -120,7 +136,7 @@ class Report:
 
     def _controls(self) -> list[str]:
         lines = ["controls, each a run of its own with as many passes:"]
-        if self.jumps:
+        if any(jump.share for jump in self.jumps):
             lines.append("  forecaster='none': averaging alone, which often comes close")
         if self.jumps and self.forecaster != "linear":
             lines.append("  forecaster='linear': the drift of block means, continued")

@@ -8,16 +8,16 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-
 from pulsora._internal.checks import require_at_least, require_positive
-from pulsora.forecast.batches import Stream, normalise_anew
+from pulsora.forecast.batches import Stream, normalise_anew, require_scalar
 from pulsora.forecast.checkpoint import load, save
+from pulsora.forecast.corrections import corrector_of
 from pulsora.forecast.forecasters import forecaster_of
+from pulsora.forecast.guard import Guard
 from pulsora.forecast.history import Mean, match
-from pulsora.forecast.jumps import Guard, Jumper
+from pulsora.forecast.jumps import Jumper
 from pulsora.forecast.loss_curve.forecast import forecast_loss
-from pulsora.forecast.plan import Plan
+from pulsora.forecast.plan import Place, Plan
 from pulsora.forecast.progress import bar
 from pulsora.forecast.report import Report
 from pulsora.forecast.schedule import rates_ahead, require_schedule
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from os import PathLike
 
+    import torch
     from torch import Tensor, nn
     from torch.optim.lr_scheduler import LRScheduler
 
@@ -53,7 +54,8 @@ class HybridTrainer:
     The default forecaster, "linear", continues the drift between the means of earlier and later
     blocks of training; nothing that was tried is better. "gru" lets a trained recurrent ensemble
     continue the main directions of these means (`GRUForecaster`), with 33 copies of the weights.
-    Averaging alone (forecaster="none") comes close to both (docs/explain/forecasts.md).
+    A jump is made only if forward passes show that it helps. Without any jump the training is
+    averaging alone (forecaster="none"), to the bit (docs/explain/forecasts.md).
 
     Args:
         model: A module of torch, in training mode.
@@ -70,9 +72,15 @@ class HybridTrainer:
         warm_up: Passes before the first cycle; by default a tenth of the steps.
         full: Passes between two jumps; by default 3.75 % of the steps.
         alpha: Factor of the predicted moves; by default the forecaster's own.
-        guard: Whether a jump that raises the loss by more than 3 % is halved, at most twice, and
-            then left out. The loss is taken at the mean of the weights over the latest half of a
-            cycle, with forward passes of four batches.
+        guard: Whether jumps that do not help are left out, and the schedule does not skip steps
+            there; models with adapters get no jumps. A jump helps if it lowers the loss by more
+            than two standard errors, and by at least half of what as many steps gained before. The
+            loss is taken at means of the weights, with forward passes of the next four batches.
+            The prediction before must have passed this test as well. Three in a row that do not
+            end the jumps; so does a jump that pulses spoil.
+        corrections: Factors for predicted moves, learned by comparing each prediction with the
+            next block of training: "scale", the factor that fits all earlier ones best; "memory",
+            up to a fifth more or less by circumstances (`ResidualMemory`); or "none".
         rank: None sends moves of weights in tiles column by column, which takes the fewest pulses.
             A number cuts them to this rank, sent as so many outer products, which takes fewer pulse
             trains.
@@ -102,6 +110,7 @@ class HybridTrainer:
         full: int | None = None,
         alpha: float | None = None,
         guard: bool = True,
+        corrections: str = "none",
         rank: int | None = None,
         before_step: Callable[[], object] | None = None,
         stop_below: float | None = None,
@@ -113,10 +122,10 @@ class HybridTrainer:
         if stop_below is not None:
             require_positive("stop_below", stop_below)
         require_schedule(scheduler, optimizer)
-        made = forecaster_of(forecaster, alpha)
+        made, corrector = forecaster_of(forecaster, alpha), corrector_of(corrections)
         self.plan = Plan.of(
             steps, saved, jumping=made is not None, average=average,
-            warm_up=warm_up, full=full, cycles=cycles, blocks=1 if made is None else made.blocks,
+            warm_up=warm_up, full=full, cycles=cycles, blocks=2 if made is None else made.blocks,
         )  # fmt: skip
         self.model = model
         self.optimizer = optimizer
@@ -126,14 +135,17 @@ class HybridTrainer:
         self._before_step = before_step
         self._stop_below = stop_below
         self._weights = Weights(model, optimizer, rank)
-        if self.plan.jumps or self.plan.averaged:
+        if self.plan.averaged or (self.plan.jumps and not guard):
             self._weights.warn_of_adapters()
         self._stream = Stream()
         self._jumper: Jumper | None = None
         if made is not None and self.plan.jumps:
             tried = Guard(model, loss, self._weights, self._stream) if guard else None
-            self._jumper = Jumper(made, self.plan, self._weights, tried)
-        self._forecasts = repr(made)
+            self._jumper = Jumper(made, self.plan, self._weights, tried, corrector)
+        self._forecasts = repr(made) + ("" if corrector is None else f", {corrections=}")
+        self._place = Place(self.plan)
+        if self._jumper is not None and self._jumper.ended:
+            self._place.stop(0)
         self._mean = Mean()
         self._last: Values = []
         self._end = self.plan.passes
@@ -194,14 +206,7 @@ class HybridTrainer:
 
     def _make_pass(self, batch: Any) -> None:  # noqa: ANN401 - whatever the loss takes
         self.optimizer.zero_grad()
-        loss: Any = self.loss(self.model, batch)
-        if not isinstance(loss, torch.Tensor) or loss.dim() > 0:
-            shape = getattr(loss, "shape", None)
-            got = type(loss).__name__ if shape is None else f"shape {list(shape)}"
-            raise ValueError(
-                f"loss must be a tensor without dimensions (got {got}); take the mean over the "
-                "batch"
-            )
+        loss = require_scalar(self.loss(self.model, batch))
         loss.backward()  # type: ignore[no-untyped-call]
         if self._before_step is not None:
             self._before_step()
@@ -209,12 +214,21 @@ class HybridTrainer:
         self._passes += 1
         self._note(loss.detach())
         self._look()
-        jump = self.plan.jump_after(self._passes)
-        if jump and self._jumper is not None and self._end == self.plan.passes:
-            self._jumper.jump(self._passes, jump, self._losses, self._rates_ahead)
-        self._advance(self.plan.step_of(self._passes))
+        self._jump()
+        self._advance(self._place.step_of(self._passes))
         if self.done:
             self._finish()
+
+    def _jump(self) -> None:
+        """Makes the jump that is due after this pass, if it helps."""
+        steps, jumper = self.plan.jump_after(self._passes), self._jumper
+        if not steps or jumper is None or not self._place.jumping:
+            return
+        goes_on = self._end == self.plan.passes
+        if not goes_on or not jumper.jump(self._passes, steps, self._losses, self._rates_ahead):
+            self._place.leave_out(self._passes)
+        if jumper.ended:
+            self._place.stop(self._passes)
 
     def _note(self, loss: Tensor) -> None:
         """Adds a loss to its block. Only the end of a block waits for a GPU."""
@@ -245,14 +259,16 @@ class HybridTrainer:
 
     def _look(self) -> None:
         """Samples the weights, for the average and for the history."""
-        averaging = self.plan.averaged and self._passes > self._end - self.plan.averaged
-        if not (averaging or self._jumper) or not self.plan.looks_after(self._passes):
+        left = self._end - self._passes
+        averaging = left < self.plan.averaged and left % self.plan.every == 0
+        jumper = self._jumper if self.plan.looks_after(self._passes) else None
+        if not averaging and (jumper is None or jumper.ended):
             return
         values = self._weights.read()
         if averaging:
             self._mean.add(values)
-        if self._jumper is not None:
-            self._jumper.look(values, self._passes)
+        if jumper is not None:
+            jumper.look(values, self._passes)
 
     def _rates_ahead(self, steps: Sequence[int]) -> list[float]:
         """Learning rates after more steps, over the present rate; constant beyond the schedule."""
@@ -294,7 +310,7 @@ class HybridTrainer:
         known = len(self._rates) == len(self._losses) and min(self._rates, default=0.0) > 0.0
         if residual is not None and known:
             lasts = [self._passes + self.plan.block * number - 1 for number in range(1, ahead + 1)]
-            factors = self._rates_ahead([self.plan.step_of(last) - self._step for last in lasts])
+            factors = self._rates_ahead([self._place.step_of(last) - self._step for last in lasts])
             now = float(self.optimizer.param_groups[0]["lr"])
             rates = [*self._rates, *(now * factor for factor in factors)]
         return forecast_loss(self._losses, ahead, level=level, residual=residual, rates=rates)
@@ -317,6 +333,7 @@ class HybridTrainer:
             pulses_of_jumps=0 if jumper is None else jumper.pulses,
             pulses_of_average=self._pulses_of_average,
             stopped=self._end < self.plan.passes,
+            jumping_ended="" if jumper is None else jumper.ended,
         )
         if batches is None or not self.done:
             return report
@@ -326,7 +343,8 @@ class HybridTrainer:
         twin = copy.deepcopy(self.model)
 
         def loss_at(values: Values) -> float:
-            return self._weights.loss_at(twin, values, lambda batch: self.loss(twin, batch), given)
+            at = self._weights.losses_at(twin, values, lambda batch: self.loss(twin, batch), given)
+            return float(at.mean())
 
         last = loss_at(self._last)
         averaged = loss_at(self._mean.value()) if self._mean.count else None
@@ -343,6 +361,7 @@ class HybridTrainer:
             "running": self._running,
             "last": self._last,
             "mean": self._mean.state_dict(),
+            "place": self._place.state_dict(),
             "jumper": None if self._jumper is None else self._jumper.state_dict(),
         }
 
@@ -361,6 +380,8 @@ class HybridTrainer:
         if self._jumper is not None:
             self._jumper.load_state_dict(saved["jumper"], like)
         self._last, self._mean = last, mean
+        if "place" in saved:  # older states have none, and left out no jump
+            self._place.load_state_dict(saved["place"])
         for name in _PLAIN:
             setattr(self, f"_{name}", saved["plain"][name])
         self._stream.epoch, self._stream.taken = saved["epoch"]

@@ -67,9 +67,14 @@ class Weights:
         """Arrays of tiles with weights, each once."""
         return [p.array for p in self._parameters if isinstance(p, AnalogParameter)]
 
+    @property
+    def adapted(self) -> bool:
+        """Whether tiles have pulsed low-rank adapters."""
+        return any(tile.adapter is not None for array in self.arrays for tile in array)
+
     def warn_of_adapters(self) -> None:
         """Warns the caller's caller if tiles have pulsed low-rank adapters, which moves harm."""
-        if any(tile.adapter is not None for array in self.arrays for tile in array):
+        if self.adapted:
             warnings.warn(
                 "the model has tiles with adapters: each jump, and writing the average, ends a "
                 "cycle of theirs early by a noisy transfer, which cost more than it saved where it "
@@ -109,14 +114,14 @@ class Weights:
                 parameter.copy_(wanted)
 
     @torch.no_grad()
-    def loss_at(
+    def losses_at(
         self,
         twin: nn.Module,
         values: list[Tensor],
         loss: Callable[[Any], Tensor],
         batches: Iterable[Any],
-    ) -> float:
-        """The mean loss of a deep copy of the model with these weights, written digitally.
+    ) -> Tensor:
+        """The losses of a deep copy of the model with these weights, written digitally, by batch.
 
         torch's random numbers are left as they were, so that every call draws the same.
         """
@@ -129,7 +134,7 @@ class Weights:
                 parameter.copy_(value)
         devices = sorted({value.device.index for value in values if value.device.type == "cuda"})
         with torch.random.fork_rng(devices):
-            return float(torch.stack([loss(batch) for batch in batches]).mean())
+            return torch.stack([loss(batch) for batch in batches])
 
 
 def _bias_first(model: nn.Module, parameters: list[nn.Parameter]) -> list[nn.Parameter]:

@@ -11,7 +11,8 @@ bool cudaEncode(const Context &, MatrixView<const float>, MatrixView<const float
   throwWithoutCuda();
 }
 bool cudaRollout(const Context &, const EnsembleShape &, const EnsembleWeights &,
-                 MatrixView<const float>, const float *, int64_t, bool, const RolloutOutputs &) {
+                 MatrixView<const float>, const float *, int64_t, bool, const RolloutOutputs &,
+                 const RolloutOptions &) {
   throwWithoutCuda();
 }
 

@@ -2,6 +2,7 @@
 
 #include "core/isa.h"
 #include "forecast/gru_functors.h"
+#include "forecast/read_functors.h"
 #include "forecast/rollout.h"
 
 namespace pulsora {
@@ -31,10 +32,22 @@ bool cudaEncode(const Context &context, MatrixView<const float> x, MatrixView<co
                 VectorView<const float> bias, MatrixView<float> out);
 
 /// rollout() on a GPU in one launch, close to the CPU's results but with another order of sums: a
-/// row's bits depend on the sizes of the ensemble alone. False, having done nothing, for sizes that
-/// do not fit into a block's shared memory.
+/// row's bits depend on the sizes of the ensemble alone. It writes no predicted states. False,
+/// having done nothing, for normalised states, and for sizes that do not fit into a block's shared
+/// memory.
 bool cudaRollout(const Context &context, const EnsembleShape &shape, const EnsembleWeights &weights,
                  MatrixView<const float> features, const float *first, int64_t steps, bool feedback,
-                 const RolloutOutputs &out);
+                 const RolloutOutputs &out, const RolloutOptions &options);
+
+/// The mask of one member's units from `firstUnit` on, for rows from `firstRow` on.
+PULSORA_HD DropoutMask dropoutMask(const RolloutOptions &options, int64_t member, int64_t firstRow,
+                                   int64_t firstUnit) {
+  return {makeKey(options.seed, static_cast<uint32_t>(member), 0),
+          options.dropout,
+          1.0f / (1.0f - options.dropout),
+          firstRow,
+          options.rowsPerSample,
+          firstUnit};
+}
 
 }  // namespace pulsora

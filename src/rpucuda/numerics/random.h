@@ -78,6 +78,7 @@ enum class Purpose : uint32_t {
   TransferSelect = 30,       ///< random choice of the column or row to transfer
   CycleNoiseBatch = 31,      ///< cycle-to-cycle noise, one normal per cell and update
   ArraySelect = 32,          ///< random choice of the array that takes the pulses of a sample
+  Dropout = 33,              ///< units that a forecaster drops
 };
 
 constexpr uint64_t kMaxElement = (uint64_t{1} << 48) - 1;

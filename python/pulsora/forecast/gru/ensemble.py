@@ -5,21 +5,27 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pulsora import _core, state
-from pulsora.forecast.arrays import Work, host
+from pulsora import state
+from pulsora.forecast.arrays import host
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from os import PathLike
 
     from numpy.typing import NDArray
 
     Array = Any
 
-__all__ = ["Ensemble", "Rollout", "rollout"]
+__all__ = ["Ensemble"]
+
+
+_NEEDED = 7  # attributes of every ensemble
+_PAIRS = (("state_gain", "state_shift"), ("projection", "projection_bias"))
+_LARGEST_HALF = 65504.0
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,12 @@ class Ensemble:
         heads: [E, H, 2], from the state to the increment and the logarithm of the variance.
         log_variance_bias: [E].
         candidate_bias: cn [E, H], or None for units that reset the state before the product.
+        state_gain: [E, H], with state_shift, for a layer normalisation of the state that heads and
+            projection read: (h - mean) / sqrt(variance + 1e-5) gain + shift, over the units.
+        state_shift: [E, H].
+        projection: P [E, H, W], with projection_bias, from the state to a predicted state of any
+            width W.
+        projection_bias: [E, W].
     """
 
     encoder: Array
@@ -50,9 +62,13 @@ class Ensemble:
     heads: Array
     log_variance_bias: Array
     candidate_bias: Array | None = None
+    state_gain: Array | None = None
+    state_shift: Array | None = None
+    projection: Array | None = None
+    projection_bias: Array | None = None
 
     def arrays(self) -> dict[str, NDArray[np.float32]]:
-        """The weights by name, in the order above; candidate_bias only if there is one."""
+        """The weights by name, in the order above, as far as there are any."""
         return {name: host(name, array) for name, array in self._given().items()}
 
     def _given(self) -> dict[str, Array]:
@@ -65,6 +81,44 @@ class Ensemble:
 
         given = {name: torch.as_tensor(array) for name, array in self._given().items()}
         return Ensemble(**{name: array.float().to(device) for name, array in given.items()})
+
+    def to_half(self) -> Ensemble:
+        """Rounds the weights to float16, for `rollout(..., precision="float16")`.
+
+        Raises:
+            ValueError: for weights beyond 65504.
+        """
+        made: dict[str, Array] = {}
+        for name, array in self._given().items():
+            largest = float(abs(array).max()) if 0 not in array.shape else 0.0
+            if largest > _LARGEST_HALF:
+                raise ValueError(
+                    f"{name} has values up to {largest:.3g}; float16 ends at {_LARGEST_HALF:.0f}"
+                )
+            made[name] = array.half() if hasattr(array, "half") else array.astype(np.float16)
+        return Ensemble(**made)
+
+    def members(self, first: int, last: int) -> Ensemble:
+        """The members from number `first` to number `last` - 1."""
+        return Ensemble(**{name: array[first:last] for name, array in self._given().items()})
+
+    def spread(self, devices: Sequence[Any]) -> list[Ensemble]:
+        """Shares the members out over devices such as "cuda:0", for `rollout_on`.
+
+        A device that is named more than once gets as many parts, which run side by side in streams
+        of their own.
+
+        Raises:
+            ValueError: for no device, or for more than there are members.
+        """
+        count = self.encoder.shape[0]
+        if not 1 <= len(devices) <= count:
+            raise ValueError(f"devices has {len(devices)}; give from 1 to {count}, one a member")
+        ends = [count * number // len(devices) for number in range(len(devices) + 1)]
+        return [
+            self.members(first, last).to(device)
+            for first, last, device in zip(ends[:-1], ends[1:], devices, strict=True)
+        ]
 
     def save(self, path: str | PathLike[str]) -> None:
         """Writes the weights to a safetensors file, a tensor for each attribute, with a checksum.
@@ -84,7 +138,13 @@ class Ensemble:
         """
         arrays = state.load(path).tensors
         names = [field.name for field in fields(cls)]
-        missing = [name for name in names[:-1] if name not in arrays]
+        missing = [name for name in names[:_NEEDED] if name not in arrays]
+        missing += [
+            name
+            for pair in _PAIRS
+            for name in pair
+            if name not in arrays and not arrays.keys().isdisjoint(pair)
+        ]
         strange = [name for name in arrays if name not in names]
         if missing or strange:
             raise ValueError(
@@ -96,6 +156,7 @@ class Ensemble:
                 raise ValueError(f"{path}: {name} has shape {shape}; it must have three dimensions")
         members, features, encoded = arrays["encoder"].shape
         hidden = arrays["recurrent"].shape[1]
+        width = arrays["projection_bias"].shape[-1] if "projection_bias" in arrays else 0
         shapes = {
             "encoder": (members, features, encoded),
             "encoder_bias": (members, encoded),
@@ -105,6 +166,10 @@ class Ensemble:
             "heads": (members, hidden, 2),
             "log_variance_bias": (members,),
             "candidate_bias": (members, hidden),
+            "state_gain": (members, hidden),
+            "state_shift": (members, hidden),
+            "projection": (members, hidden, width),
+            "projection_bias": (members, width),
         }
         for name, array in arrays.items():
             if array.shape != shapes[name]:
@@ -168,96 +233,3 @@ class Ensemble:
             "bias": gates(bias),
             "candidate_bias": of_state[2 * size :].copy(),
         }
-
-
-# The order of weights that the core takes.
-_CORE_ORDER = tuple(field.name for field in fields(Ensemble))
-
-
-class Rollout(NamedTuple):
-    """Continuations of b rows over J steps by the E members of an ensemble."""
-
-    mean: Array
-    """The sum of a member's increments up to each step, [E, b, J]."""
-    log_variance: Array
-    """The logarithm of the variance that a member states for this sum, [E, b, J]."""
-    state: Array
-    """The last states, [E, b, H]."""
-    states: Array | None
-    """All states, [E, b, J, H]; None unless they were asked for."""
-
-    @property
-    def expected(self) -> Array:
-        """The mean over the members, [b, J]."""
-        return self.mean.mean(0)
-
-    @property
-    def epistemic(self) -> Array:
-        """The variance between the members, [b, J]; 0 for a single member."""
-        return ((self.mean - self.mean.mean(0)) ** 2).mean(0)
-
-    @property
-    def aleatoric(self) -> Array:
-        """The mean of the variances that the members state, [b, J]."""
-        values = self.log_variance
-        return (values.exp() if hasattr(values, "exp") else np.exp(values)).mean(0)
-
-
-def rollout(
-    ensemble: Ensemble,
-    features: Array,
-    steps: int,
-    *,
-    state: Array | None = None,
-    feedback: bool = True,
-    states: bool = False,
-    threads: int | None = None,
-) -> Rollout:
-    """Continues rows of features over steps by every member of an ensemble.
-
-    Each step reads an increment off the state. With feedback, the encoder sees it at the next step
-    as its feature 0, which is 0 at first.
-
-    Args:
-        ensemble: The weights.
-        features: [b, features].
-        steps: J, from 1 to 75. The first steps do not depend on how many follow.
-        state: Initial states of the members, [E, b, H]; 0 by default.
-        feedback: Whether increments are fed back, see above.
-        states: Whether to return all states.
-        threads: CPU threads; all that the process may run on by default.
-
-    Features on a GPU are continued there, in one launch, by an ensemble that `Ensemble.to` has
-    brought there. Sums are of another order than on the CPU, and agree to some 1e-5 a step.
-
-    Raises:
-        DeviceError: if features and ensemble are not on one device.
-        InputError: for shapes that do not fit, more than 512 hidden units, and steps out of range.
-        TypeError: for anything but floating-point arrays.
-    """
-    given = {name: getattr(ensemble, name) for name in _CORE_ORDER}
-    work = Work(threads, features=features, state=state, **given)
-    shape = tuple(work["features"].shape)
-    if len(shape) != 2:
-        raise _core.InputError(f"features has shape {list(shape)}; it must be [rows, features]")
-    most = _core.most_rollout_steps()
-    if not 1 <= steps <= most:
-        raise _core.InputError(f"steps is {steps}; it must be from 1 to {most}")
-    rows = shape[0]
-    heads = tuple(work["heads"].shape)
-    if len(heads) != 3:
-        raise _core.InputError(f"heads has shape {list(heads)}; it must be [members, hidden, 2]")
-    members, hidden, _ = heads
-    mean, log_variance = (work.empty(members, rows, steps) for _ in range(2))
-    last = work.empty(members, rows, hidden)
-    every = work.empty(members, rows, steps, hidden) if states else None
-    _core.forecast_rollout(
-        [work[name] for name in _CORE_ORDER], work["features"], work["state"], feedback,
-        mean, log_variance, last, every, *work.place,
-    )  # fmt: skip
-    return Rollout(
-        work.result(mean),
-        work.result(log_variance),
-        work.result(last),
-        None if every is None else work.result(every),
-    )

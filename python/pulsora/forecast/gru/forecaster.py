@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from pulsora.forecast.gru.ensemble import Ensemble, rollout
+from pulsora.forecast.gru.ensemble import Ensemble
 from pulsora.forecast.gru.features import AHEAD, FEATURES, LEAST, MOST, basis, features
+from pulsora.forecast.gru.rollout import rollout
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

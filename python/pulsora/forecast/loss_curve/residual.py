@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pulsora.forecast.gru.ensemble import Ensemble, rollout
+from pulsora.forecast.gru.ensemble import Ensemble
+from pulsora.forecast.gru.rollout import rollout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

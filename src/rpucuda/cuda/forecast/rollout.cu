@@ -83,12 +83,14 @@ bool cudaEncode(const Context &context, MatrixView<const float> x, MatrixView<co
 
 bool cudaRollout(const Context &context, const EnsembleShape &shape, const EnsembleWeights &weights,
                  MatrixView<const float> features, const float *first, int64_t steps, bool feedback,
-                 const RolloutOutputs &out) {
+                 const RolloutOutputs &out, const RolloutOptions &options) {
   constexpr int64_t kMostEncoded = 4096;  // more do not fit in shared memory
   constexpr int64_t kMostBlocks = int64_t{1} << 30;
   constexpr int kLong = 6;  // rows of half a cluster
   constexpr int kShort = 2;
-  if (shape.encoded > kMostEncoded || features.rows > kMostBlocks / shape.members / 8) return false;
+  if (shape.normalised || shape.encoded > kMostEncoded ||
+      features.rows > kMostBlocks / shape.members / 8)
+    return false;
   const CudaScope scope(context.device);
   int room = 0;
   int processors = 0;
@@ -104,8 +106,8 @@ bool cudaRollout(const Context &context, const EnsembleShape &shape, const Ensem
   const bool fewRows = shape.members * partsOf(kShort) * blocks <= processors;
   const auto rowParts = static_cast<int>(partsOf(fewRows ? kShort : kLong));
   const Division division{blocks, units, blocks * units, static_cast<int>(shape.encoded), rowParts};
-  const Problem p{shape,    weights, features, first,  static_cast<int>(steps),
-                  feedback, out,     division, nullptr};
+  const Problem p{shape,    weights, features, first,    static_cast<int>(steps),
+                  feedback, out,     options,  division, nullptr};
   const size_t bytes = std::min(static_cast<size_t>(room), kMostShared);
   return fewRows ? rollOut<kShort>(context, p, bytes) : rollOut<kLong>(context, p, bytes);
 }

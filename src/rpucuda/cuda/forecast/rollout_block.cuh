@@ -3,22 +3,27 @@
 #include "cuda/core/async_copy.cuh"
 #include "cuda/forecast/rollout_layout.cuh"
 #include "forecast/gru_functors.h"
+#include "forecast/gru_kernels.h"
 
 namespace pulsora {
 namespace rollouts {
 
 /// Element o of bias + x We for kCount rows x, `apart` from one another, where such a row exists.
+/// With `half`, x is rounded to 16 bits.
 template <int kCount>
 __device__ void encodeRows(MatrixView<const float> x, int64_t row, int64_t apart,
                            const float *encoder, int64_t outputs, const float *bias, int64_t o,
-                           float (&sums)[kCount]) {
+                           float (&sums)[kCount], bool half = false) {
   for (float &sum : sums) sum = bias[o];
 #pragma unroll 8
   for (int64_t f = 0; f < x.cols; ++f) {
     const float weight = encoder[f * outputs + o];
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      if (row + i * apart < x.rows) sums[i] = fma(x(row + i * apart, f), weight, sums[i]);
+      if (row + i * apart < x.rows) {
+        const float value = x(row + i * apart, f);
+        sums[i] = fma(half ? nearestHalf(value) : value, weight, sums[i]);
+      }
     }
   }
 }
@@ -53,6 +58,7 @@ class Block {
         ownUnit(thread % width),
         ownRow(thread / width),
         rowStep(kThreads / width),
+        mask(dropoutMask(problem.options, member, 0, 0)),
         inputRow(thread % Rows::kAll),
         firstInput(thread / Rows::kAll),
         gateCut(2 * d.units, d.allLines()),
@@ -67,6 +73,7 @@ class Block {
     const auto rowPart = static_cast<int64_t>(blockIdx.x) / d.blocks % d.rowParts;
     row0 = p.features.rows * rowPart / d.rowParts;
     rows = static_cast<int>(p.features.rows * (rowPart + 1) / d.rowParts - row0);
+    mask.firstRow = row0;
     gateWeights =
         kResident ? mem + at.weights
                   : p.packed + static_cast<int64_t>(blockIdx.x) * d.allLines() * kGates * d.units;
@@ -105,6 +112,17 @@ class Block {
   }
 
  private:
+  /// The number that a product takes for an activation.
+  __device__ float operand(float value) const {
+    return p.options.half ? nearestHalf(value) : value;
+  }
+
+  /// The input of a unit for its sum, the encoder's output. A dropped unit has a sum of -infinity.
+  __device__ float inputOf(float sum) const {
+    const float output = rectified(sum);
+    return operand(p.options.dropout > 0.0f ? output * mask.scale : output);
+  }
+
   /// Four columns of a product for half of the rows over a part of the lines.
   struct Task {
     int begin, end, col, half, sums;
@@ -198,7 +216,8 @@ class Block {
     __syncthreads();
     const int64_t rowOfAll = member * p.features.rows + row0;
     for (int i = thread; p.first && i < rows * hidden; i += kThreads) {
-      mem[at.state + i % hidden * Rows::kPitch + i / hidden] = p.first[rowOfAll * hidden + i];
+      mem[at.state + i % hidden * Rows::kPitch + i / hidden] =
+          operand(p.first[rowOfAll * hidden + i]);
     }
     const float *encoder = p.weights.encoder + member * p.shape.inputs * p.shape.encoded;
     const float *bias = p.weights.encoderBias + member * p.shape.encoded;
@@ -208,16 +227,23 @@ class Block {
     for (int o = thread % across; o < d.encoded && thread < across * apart; o += across) {
       for (int row = thread / across; row < rows; row += kRows * apart) {
         float sums[kRows];
-        encodeRows(own, row, apart, encoder, d.encoded, bias, o, sums);
+        encodeRows(own, row, apart, encoder, d.encoded, bias, o, sums, p.options.half);
         for (int i = 0; i < kRows && row + i * apart < rows; ++i) {
-          mem[at.pre + o * Rows::kAll + row + i * apart] = sums[i];
-          mem[at.inputs + o * Rows::kPitch + row + i * apart] = rectified(sums[i]);
+          const int place = row + i * apart;
+          float sum = sums[i];
+          if (p.options.dropout > 0.0f && mask.factor(place, o) == 0.0f && sum == sum) {
+            sum = -INFINITY;
+          }
+          mem[at.pre + o * Rows::kAll + place] = sum;
+          mem[at.inputs + o * Rows::kPitch + place] = inputOf(sum);
         }
       }
     }
     __syncthreads();
     forOwn([&](int row, int unit) {
-      mem[at.own + row * d.units + unit] = mem[at.state + (unit0 + unit) * Rows::kPitch + row];
+      const bool given = p.first && row < rows && unit0 + unit < hidden;
+      mem[at.own + row * d.units + unit] =
+          given ? p.first[(rowOfAll + row) * hidden + unit0 + unit] : 0.0f;
     });
   }
 
@@ -281,7 +307,7 @@ class Block {
       mem[at.z + i] = logistic(z + biasOf(0, unit));
       mem[at.r + i] = gate;
       mem[at.reset + (unit0 + unit) * Rows::kPitch + row] =
-          p.shape.resetAfter ? mem[at.own + i] : gate * mem[at.own + i];
+          operand(p.shape.resetAfter ? mem[at.own + i] : gate * mem[at.own + i]);
     });
   }
 
@@ -296,7 +322,7 @@ class Block {
       }
       const float h = moved(mem[at.z + i], mem[at.own + i], tanh(a));
       mem[at.own + i] = h;
-      mem[at.state + (unit0 + unit) * Rows::kPitch + row] = h;
+      mem[at.state + (unit0 + unit) * Rows::kPitch + row] = operand(h);
     });
   }
 
@@ -335,7 +361,9 @@ class Block {
     float mean = 0.0f;
     float variance = 0.0f;
     for (int unit = lane; unit < d.units; unit += 16) {
-      const float h = mem[at.own + row * d.units + unit];
+      float h = mem[at.own + row * d.units + unit];
+      if (p.options.dropout > 0.0f) h *= mask.factor(row, d.encoded + unit0 + unit);
+      h = operand(h);
       mean = fma(h, mem[at.heads + 2 * unit], mean);
       variance = fma(h, mem[at.heads + 2 * unit + 1], variance);
     }
@@ -372,7 +400,7 @@ class Block {
 #pragma unroll 4
     for (int o = firstInput; o < d.encoded; o += kThreads / Rows::kAll) {
       const float shift = read[0] * mem[at.feedback + o];
-      to[o * Rows::kPitch] = rectified(mem[at.pre + o * Rows::kAll + inputRow] + shift);
+      to[o * Rows::kPitch] = inputOf(mem[at.pre + o * Rows::kAll + inputRow] + shift);
     }
   }
 
@@ -386,6 +414,7 @@ class Block {
   const int hidden;
   const int unit0;
   const int width, ownUnit, ownRow, rowStep;
+  DropoutMask mask;  // of rows from row0 on
   const int inputRow, firstInput;
   const Cut gateCut, candidateCut;
   const Task gateTask, candidateTask;

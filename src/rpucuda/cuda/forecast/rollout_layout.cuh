@@ -102,6 +102,7 @@ struct Problem {
   int steps;
   bool feedback;
   RolloutOutputs out;
+  RolloutOptions options;
   Division division;
   float *packed;  // weights of all blocks, if shared memory is too small
 };

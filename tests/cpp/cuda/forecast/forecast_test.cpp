@@ -49,9 +49,11 @@ struct Rolling {
   int64_t steps = 6;
   bool feedback = true;
   int64_t broken = -1;  // a row whose first feature is no number
+  RolloutOptions options{};
 };
 
-/// All states, the last ones, means and logarithms of variances, one behind the other.
+/// All states, the last ones, means, logarithms of variances and predicted states, one behind the
+/// other.
 Floats rolled(const Context &context, const Rolling &r) {
   const EnsembleShape &s = r.shape;
   const int64_t gates = 3 * s.hidden;
@@ -65,7 +67,12 @@ Floats rolled(const Context &context, const Rolling &r) {
       place.put(normal(s.members * gates, 5, 0.1f)),
       s.resetAfter ? place.put(normal(s.members * s.hidden, 6, 0.2f)) : nullptr,
       place.put(normal(s.members * s.hidden * 2, 7, deviation(s.hidden))),
-      place.put(normal(s.members, 8, 1.0f))};
+      place.put(normal(s.members, 8, 1.0f)),
+      s.normalised ? place.put(normal(s.members * s.hidden, 11, 1.0f)) : nullptr,
+      s.normalised ? place.put(normal(s.members * s.hidden, 12, 0.2f)) : nullptr,
+      s.predicted ? place.put(normal(s.members * s.hidden * s.predicted, 13, deviation(s.hidden)))
+                  : nullptr,
+      s.predicted ? place.put(normal(s.members * s.predicted, 14, 1.0f)) : nullptr};
   Floats given = normal(r.rows * s.inputs, 9, 1.0f);
   if (r.broken >= 0) given[static_cast<size_t>(r.broken * s.inputs)] = std::nanf("");
   const float *features = place.put(given);
@@ -82,11 +89,14 @@ Floats rolled(const Context &context, const Rolling &r) {
   float *last = place.put(Floats(states));
   float *mean = place.put(Floats(sums));
   float *logVariance = place.put(Floats(sums));
+  const size_t wide = sums * static_cast<size_t>(s.predicted);
+  float *predicted = s.predicted ? place.put(Floats(wide)) : nullptr;
   rollout(context, s, weights, rowMajor(features, r.rows, s.inputs), first, r.steps, r.feedback,
-          {all, last, mean, logVariance});
+          {all, last, mean, logVariance, predicted}, r.options);
   Floats result = place.take(all, states * steps);
   for (const Floats &part :
-       {place.take(last, states), place.take(mean, sums), place.take(logVariance, sums)}) {
+       {place.take(last, states), place.take(mean, sums), place.take(logVariance, sums),
+        predicted ? place.take(predicted, wide) : Floats()}) {
     result.insert(result.end(), part.begin(), part.end());
   }
   return result;
@@ -131,6 +141,74 @@ TEST(CudaForecast, RolloutsInOneLaunchAreCloseToThoseOfTheCpu) {
         }
       }
     }
+  }
+}
+
+/// Dropout, 16 bits, a layer normalisation and predicted states, each with and without others.
+std::vector<Rolling> variants() {
+  std::vector<Rolling> found;
+  for (const bool after : {false, true}) {
+    for (const bool normalised : {false, true}) {
+      for (const float dropout : {0.0f, 0.3f}) {
+        for (const bool half : {false, true}) {
+          Rolling r;
+          r.shape.resetAfter = after;
+          r.shape.normalised = normalised;
+          r.shape.predicted = 11;
+          r.options = {dropout, 19, 3, half};
+          found.push_back(r);
+        }
+      }
+    }
+  }
+  return found;
+}
+
+TEST(CudaForecast, ReproducibleVariantsAreThoseOfTheCpu) {
+  PULSORA_REQUIRE_GPU();
+  for (const Rolling &r : variants()) {
+    const Floats expected = rolled(cpuContext(), r);
+    const Floats same = rolled(reproducibleGpu(), r);
+    EXPECT_EQ(0, std::memcmp(same.data(), expected.data(), expected.size() * sizeof(float)));
+  }
+}
+
+// A sum close to the middle of two halves may be rounded either way, 2^-11 of it apart.
+TEST(CudaForecast, VariantsInOneLaunchAreCloseToThoseOfTheCpu) {
+  PULSORA_REQUIRE_GPU();
+  for (Rolling r : variants()) {
+    for (const auto &[hidden, encoded, rows] :
+         {std::array<int64_t, 3>{256, 128, 36}, {40, 24, 9}, {512, 96, 15}}) {
+      r.shape.hidden = hidden;
+      r.shape.encoded = encoded;
+      r.rows = rows;
+      const Floats expected = rolled(cpuContext(), r);
+      const Floats close = rolled(gpuContext(), r);
+      const float tolerance = r.options.half ? 2e-2f : 1e-4f;
+      double total = 0.0;
+      for (size_t i = 0; i < expected.size(); ++i) {
+        const float error = std::abs(close[i] - expected[i]);
+        ASSERT_LE(error / std::max(1.0f, std::abs(expected[i])), tolerance) << i << ", " << hidden;
+        total += static_cast<double>(error);
+      }
+      EXPECT_LE(total / static_cast<double>(expected.size()), r.options.half ? 1e-3 : 1e-5);
+    }
+  }
+}
+
+TEST(CudaForecast, MasksAreThoseOfTheCpu) {
+  PULSORA_REQUIRE_GPU();
+  Rolling r;
+  r.shape.hidden = 64;
+  r.shape.predicted = 64;
+  r.options = {0.5f, 23, 3, false};
+  const Floats expected = rolled(cpuContext(), r);
+  const Floats got = rolled(gpuContext(), r);
+  // Encoder outputs and read states that are dropped leave no part in any output: were one mask
+  // another, the means would differ by more than rounding.
+  const auto first = static_cast<size_t>(r.shape.members * r.rows * (r.steps + 1) * 64);
+  for (size_t i = first; i < expected.size(); ++i) {
+    ASSERT_NEAR(got[i], expected[i], 1e-4f * std::max(1.0f, std::abs(expected[i]))) << i;
   }
 }
 

@@ -7,7 +7,8 @@ differs from it, how it drifts, and how its reads fluctuate. It goes into
 """
 
 from pulsora import _core
-from pulsora._internal.parameters import Model, parameter_class, register_noise_model
+from pulsora._internal.models import Model
+from pulsora._internal.parameters import parameter_class, register_noise_model
 
 
 class NoiseModel(Model):

@@ -24,6 +24,8 @@ ROOMS = [
     "devices",
     "noise_models",
     "config",
+    "tiki_taka",
+    "transfer_presets",
     "presets",
     "tile",
     "lowrank",

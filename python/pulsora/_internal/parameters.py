@@ -10,7 +10,7 @@ import dataclasses
 import inspect
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, TypeVar
 
 from pulsora import _core
 
@@ -116,7 +116,7 @@ class Parameters:
         kind = cls._fields[name]["type"]
         entries = enumerate(value) if kind == "devices" and isinstance(value, list | tuple) else ()
         given = {f"{name}[{i}]": entry for i, entry in entries}
-        if kind in {"struct", *_MODELS}:
+        if kind in {"struct", *MODELS}:
             given[name] = value
         for path, entry in given.items():
             made = getattr(entry, "__name__", None)
@@ -222,7 +222,7 @@ _P = TypeVar("_P", bound=Parameters)
 _STRUCTS: dict[str, type[Parameters]] = {}
 _DEVICES: dict[str, type[Parameters]] = {}
 _NOISE_MODELS: dict[str, type[Parameters]] = {}
-_MODELS = {"device": _DEVICES, "noise_model": _NOISE_MODELS}
+MODELS = {"device": _DEVICES, "noise_model": _NOISE_MODELS}
 """Classes of models by the type of the fields that hold them."""
 
 
@@ -272,75 +272,6 @@ def register_noise_model(made: type[Parameters]) -> None:
 def registered_devices() -> dict[str, type[Parameters]]:
     """Returns all device models by name: the models of the core, then models from source."""
     return dict(_DEVICES)
-
-
-def model_from_dict(kind: str, values: Mapping[str, object]) -> Parameters:
-    """The model of that kind, "device" or "noise_model", whose name is `values["model"]`."""
-    rest = dict(values)
-    model = rest.pop("model", None)
-    known = _MODELS[kind]
-    if not isinstance(model, str) or model not in known:
-        source = "a model from source is known after pulsora.devices.from_source()"
-        what = {"device": f"device model ({source})", "noise_model": "noise model"}[kind]
-        hint = suggestion(model, known)
-        raise _core.ConfigError(f"model is {model!r}, which is not a {what}{hint}")
-    return known[model].from_dict(rest)
-
-
-class Model(Parameters):
-    """Parameters that say which model they belong to."""
-
-    _kind: ClassVar[str]
-
-    @property
-    def model(self) -> str:
-        """Name of the model."""
-        return type(self).__name__
-
-    def to_dict(self) -> dict[str, Any]:
-        """All parameters as plain values, and the name of the model under "model"."""
-        return {"model": self.model, **super().to_dict()}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, object]) -> Self:
-        """The object that to_dict() described.
-
-        Raises:
-            ConfigError: For an unknown name or a bad value, or if `values` describe another model.
-            TypeError: If `values` are no mapping.
-        """
-        require_mapping(values)
-        model = values.get("model", cls.__name__)
-        if cls not in _MODELS[cls._kind].values():
-            return cast("Self", model_from_dict(cls._kind, values))
-        if not isinstance(model, str) or model != cls.__name__:
-            base = cls.__bases__[0].__name__
-            raise _core.ConfigError(
-                f"model is {model!r}, but the class is {cls.__name__}; use {base}.from_dict()"
-            )
-        return super().from_dict({name: value for name, value in values.items() if name != "model"})
-
-
-def require_source(model: object, sha256: object, where: str) -> None:
-    """Raises ConfigError unless the device model of that name is from the source of that SHA-256.
-
-    `where` names the file or pickle that asks for it.
-    """
-    known = _DEVICES.get(model) if isinstance(model, str) else None
-    found = getattr(known, SOURCE_KEY, "")
-    if known is not None and found == sha256:
-        return
-    if known is None:
-        reason = "no model of that name is known"
-    elif found:
-        reason = f"the model of that name is from the source with SHA-256 {found}"
-    else:
-        reason = "the model of that name is built in"
-    raise _core.ConfigError(
-        f"{where} is of the device model {model!r} from the source with SHA-256 {sha256}, but "
-        f"{reason}; call pulsora.devices.from_source() on that source first"
-        + ("" if known is None else ", in a new process")
-    )
 
 
 def require_mapping(values: object) -> None:
@@ -393,7 +324,7 @@ def _is_valid(field: Field, value: object) -> bool:
     """Whether the value is an object of a class that the field asks for; such objects are valid."""
     if field["type"] == "struct":
         return type(value) is _STRUCTS[field["struct"]]
-    return field["type"] in _MODELS and type(value) in _MODELS[field["type"]].values()
+    return field["type"] in MODELS and type(value) in MODELS[field["type"]].values()
 
 
 def _holds_devices(field: Field, value: object) -> bool:
@@ -409,8 +340,8 @@ def _from_plain(field: Field, value: Any) -> Any:  # noqa: ANN401
     """Converts a plain value that the core has checked to the form that attributes hold."""
     if field["type"] == "struct":
         return _STRUCTS[field["struct"]]._of_valid(value)  # noqa: SLF001 - a class of this module
-    if field["type"] in _MODELS:
-        return _MODELS[field["type"]][value["model"]]._of_valid(value)  # noqa: SLF001
+    if field["type"] in MODELS:
+        return MODELS[field["type"]][value["model"]]._of_valid(value)  # noqa: SLF001
     if field["type"] == "devices":
         return tuple(_DEVICES[entry["model"]]._of_valid(entry) for entry in value)  # noqa: SLF001
     return tuple(value) if field["type"] == "floats" else value

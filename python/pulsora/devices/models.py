@@ -4,13 +4,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, SupportsIndex
 
 from pulsora import _core
-from pulsora._internal.parameters import (
-    Model,
-    model_from_dict,
-    parameter_class,
-    register_device,
-    require_source,
-)
+from pulsora._internal.models import Model, model_from_dict, require_source
+from pulsora._internal.parameters import parameter_class, register_device
 
 
 class Device(Model):

@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 
 from pulsora._internal.files import read_settings, replace_file
-from pulsora._internal.parameters import SOURCE_KEY, require_source
+from pulsora._internal.models import require_source
+from pulsora._internal.parameters import SOURCE_KEY
 from pulsora.devices.models import Device
 
 __all__ = ["is_file_name", "load", "save"]

@@ -11,7 +11,11 @@ from torch import nn
 
 from pulsora._internal.checks import require_boolean
 from pulsora.config import SingleConfig
-from pulsora.nn.autograd.differentiation import in_transform, perfect_product
+from pulsora.nn.autograd.differentiation import (
+    in_transform,
+    perfect_product,
+    require_no_transform,
+)
 from pulsora.nn.autograd.gated_product import flat_gate
 from pulsora.nn.autograd.master_product import read_held
 from pulsora.nn.autograd.readonly_weight import weight_copy
@@ -297,6 +301,8 @@ class AnalogModule(WeightCarrier):
         bias = self.bias if bias is None else bias
         scaling = self.out_scaling
         if in_transform():
+            if self.held is not None:
+                require_no_transform()
             outer = scaling, bias, self.analog_bias
             return perfect_product(x, self.analog_weight, outer, gate).to(output_type(x))
         # A matrix is not reshaped, because torch would record a node for the view.

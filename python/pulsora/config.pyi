@@ -61,6 +61,7 @@ _Buffer: TypeAlias = Literal[
     "sum",
     "chopped",
     "dynamic",
+]
 _UpdatePolicy: TypeAlias = Literal[
     "all",
     "single_fixed",
@@ -535,6 +536,56 @@ class TransferConfig(TileConfig):
     correct_accumulation: bool
     """Buffer 'dynamic': whether reads are divided by their number since the line changed its
     sign.
+    """
+    forward: IOParameters
+    """Periphery of the forward read."""
+    backward: IOParameters
+    """Periphery of the backward read."""
+    update: UpdateParameters
+    """Pulsed update."""
+    def __init__(
+        self,
+        *,
+        visible: Device = ...,
+        fast: Sequence[Device] = ...,
+        buffer: _Buffer = "none",
+        gamma: float = 0.0,
+        gamma_vec: Sequence[float] = ...,
+        transfer_every: float = 1.0,
+        transfer_every_vec: Sequence[float] = ...,
+        units_in_mbatch: bool = True,
+        n_reads_per_transfer: int = 1,
+        transfer_columns: bool = True,
+        random_selection: bool = False,
+        with_reset_prob: float = 0.0,
+        fast_lr: float = 1.0,
+        scale_fast_lr: bool = True,
+        transfer_lr: float = 1.0,
+        transfer_lr_vec: Sequence[float] = ...,
+        scale_transfer_lr: bool = True,
+        transfer_forward: IOParameters = ...,
+        transfer_update: UpdateParameters = ...,
+        thres_scale: float = 1.0,
+        step: float = 1.0,
+        momentum: float = 0.1,
+        forget_buffer: bool = True,
+        in_chop_prob: float = 0.1,
+        in_chop_random: bool = True,
+        out_chop_prob: float = 0.0,
+        no_buffer: bool = False,
+        buffer_granularity: float = 1.0,
+        auto_granularity: float = 0.0,
+        auto_scale: bool = False,
+        auto_momentum: float = 0.99,
+        correct_gradient_magnitudes: bool = False,
+        tail_weightening: float = 5.0,
+        buffer_cap: float = 0.0,
+        correct_accumulation: bool = False,
+        forward: IOParameters = ...,
+        backward: IOParameters = ...,
+        update: UpdateParameters = ...,
+    ) -> None: ...
+
 class VectorConfig(TileConfig):
     """Several arrays that act as one weight, W = sum gamma_k W_k."""
 
@@ -609,40 +660,6 @@ class ReferenceConfig(TileConfig):
         self,
         *,
         visible: Device = ...,
-        fast: Sequence[Device] = ...,
-        buffer: _Buffer = "none",
-        gamma: float = 0.0,
-        gamma_vec: Sequence[float] = ...,
-        transfer_every: float = 1.0,
-        transfer_every_vec: Sequence[float] = ...,
-        units_in_mbatch: bool = True,
-        n_reads_per_transfer: int = 1,
-        transfer_columns: bool = True,
-        random_selection: bool = False,
-        with_reset_prob: float = 0.0,
-        fast_lr: float = 1.0,
-        scale_fast_lr: bool = True,
-        transfer_lr: float = 1.0,
-        transfer_lr_vec: Sequence[float] = ...,
-        scale_transfer_lr: bool = True,
-        transfer_forward: IOParameters = ...,
-        transfer_update: UpdateParameters = ...,
-        thres_scale: float = 1.0,
-        step: float = 1.0,
-        momentum: float = 0.1,
-        forget_buffer: bool = True,
-        in_chop_prob: float = 0.1,
-        in_chop_random: bool = True,
-        out_chop_prob: float = 0.0,
-        no_buffer: bool = False,
-        buffer_granularity: float = 1.0,
-        auto_granularity: float = 0.0,
-        auto_scale: bool = False,
-        auto_momentum: float = 0.99,
-        correct_gradient_magnitudes: bool = False,
-        tail_weightening: float = 5.0,
-        buffer_cap: float = 0.0,
-        correct_accumulation: bool = False,
         reference: Device = ...,
         reference_start: _ReferenceStart = "zero",
         reference_pulses: int = 0,

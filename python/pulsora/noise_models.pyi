@@ -2,7 +2,7 @@
 """Noise models of the core."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, ClassVar, Literal, TypeAlias, TypedDict
 
 from typing_extensions import Self, Unpack
 
@@ -27,6 +27,8 @@ MODELS: tuple[str, ...]
 class NoiseModel(Parameters):
     """A noise model with its parameters."""
 
+    source_sha256: ClassVar[str]
+    """SHA-256 of the source of a model that from_source() made; else empty."""
     prog_noise_scale: float
     """>= 0 and <= 1e+15. Factor on the programming error; 0 programs exactly."""
     read_noise_scale: float

@@ -172,8 +172,6 @@ def model_stubs(base: str, what: str, module: ModuleType, shared: list[Field]) -
 
 
 def config_stub() -> str:
-    own = [field for compound in SCHEMA["compounds"].values() for field in compound["fields"]]
-    has_lists = any(field["type"] in {"floats", "devices"} for field in own)
     lines = header(
         "Configurations of tiles, and of what surrounds an array.",
         "from collections.abc import Mapping, Sequence",

@@ -61,6 +61,8 @@ def _real(draws: Draws, field: Field, *, extreme: bool) -> float:
 def _valid(draws: Draws, field: Field, *, extreme: bool) -> Any:  # noqa: ANN401
     """A value of the right type and within the range, by itself; together they may be refused."""
     kind = field["type"]
+    if kind == "devices":
+        return [device_values(draws, plausible) for _ in range(draws.integer(1, 3))]
     if kind == "bool":
         return draws.chance(0.5)
     if kind == "auto int" and draws.chance(0.4):

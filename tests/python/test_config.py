@@ -211,7 +211,11 @@ def test_damaged_configurations_are_read_or_refused() -> None:
     assert 1000 < refused < 3800
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+# The kinds that version 1 had.
+EARLIEST = [name for name, make in CONFIGS.items() if make().kind in {"ideal", "single", "lrtt"}]
+
+
+@pytest.mark.parametrize("name", EARLIEST)
 def test_tables_of_earlier_versions_are_read(name: str) -> None:
     config = CONFIGS[name]()
     flat = config.to_dict()

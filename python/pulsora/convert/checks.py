@@ -57,9 +57,10 @@ def require_outputs(name: str, layer: nn.Module, twin: nn.Module) -> None:
         return
     if not found.computed <= _rounding(layer):
         raise ValueError(
-            f"layer '{name}': on random inputs, its outputs would {_told(found.computed)}, because this "
-            f"{type(layer).__name__} computes something else with its weights than its twin; leave "
-            f"the layer digital by exclude = ['{name}'], or give a function in conversions"
+            f"layer '{name}': on random inputs, its outputs would {_told(found.computed)}, "
+            f"because this {type(layer).__name__} computes something else with its weights than "
+            f"its twin; leave the layer digital by exclude = ['{name}'], or give a function in "
+            "conversions"
         )
     if found.few:
         warnings.warn(

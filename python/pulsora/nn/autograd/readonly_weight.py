@@ -175,9 +175,9 @@ class WeightCopy(torch.Tensor):
             warnings.warn(
                 f"{name} multiplies by a copy of an analog layer's weights: a perfect read, "
                 "without the noise and the converters of the tiles, although gradients reach them. "
-                "Call the layer to read them, or keep it digital (exclude of convert_to_analog). If a perfect read is meant, multiply by "
-                "layer.get_weights()[0] or layer.weight.detach(), without a gradient of the tiles, "
-                "or ignore this warning",
+                "Call the layer to read them, or keep it digital (exclude of convert_to_analog). "
+                "If a perfect read is meant, multiply by layer.get_weights()[0] or "
+                "layer.weight.detach(), without a gradient of the tiles, or ignore this warning",
                 stacklevel=5,  # past the wrappers of _disable_dynamo
             )
 

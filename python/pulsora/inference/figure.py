@@ -15,7 +15,7 @@ __all__ = ["plot_reports"]
 
 
 def plot_reports(reports: Mapping[str, Any]) -> ShownFigure:
-    """Draws reports (InferenceReport) by name: mean, band of one standard deviation, and single programmings."""
+    """Draws reports (InferenceReport) by name: mean, band of one deviation, and programmings."""
     figure = ShownFigure(figsize=(5.0, 3.2), layout="constrained")
     axes = figure.subplots()
     for name, report in reports.items():

@@ -39,7 +39,7 @@ if(CMAKE_SCRIPT_MODE_FILE)
     endif()
     list(APPEND done ${header})
     file(READ ${SOURCE_DIR}/${header} text)
-    string(REGEX REPLACE "(#[ \t]*include[ \t]*\")([a-z]+/)" "\\1pulsora/detail/\\2" text "${text}")
+    string(REGEX REPLACE "(#[ \t]*include[ \t]*\")([a-z_]+/)" "\\1pulsora/detail/\\2" text "${text}")
     copy_header(detail/${header} "${text}")
   endwhile()
   # Removes copies of headers that no longer exist in the sources.

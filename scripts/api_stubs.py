@@ -130,6 +130,8 @@ def noise_models_stub() -> str:
 def model_stubs(base: str, what: str, module: ModuleType, shared: list[Field]) -> str:
     """Return the stub of a module with the models of one kind, subclasses of `base`."""
     names: tuple[str, ...] = module.MODELS
+    fields = [field for name in names for field in getattr(module, name)._fields.values()]
+    has_enums = any(field["type"] == "enum" for field in fields)
     lines = header(
         f"{what.capitalize()}s of the core.",
         "from collections.abc import Mapping, Sequence",
@@ -141,7 +143,6 @@ def model_stubs(base: str, what: str, module: ModuleType, shared: list[Field]) -
     )
     lines += [*listed(["MODELS", base, *names]), ""]
     models = [getattr(module, name) for name in names]
-    # A default that models do not share is a parameter of each all the same.
     common = {field["name"]: field for field in shared}
     lines += [
         *aliases(models),

@@ -204,6 +204,31 @@ def test_a_frozen_programmed_layer_is_the_array_in_training_too() -> None:
     assert (gradient - seen.sum(0)).abs().max() < 1e-5
 
 
+def test_digital_adapters_learn_on_a_base_that_has_drifted() -> None:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(12, 10), torch.nn.ReLU(), torch.nn.Linear(10, 4))
+    x = torch.randn(64, 12)
+    wanted = net(x).detach()
+    config = pl.InferenceConfig(compensation="none", modifier="add_normal")
+    model = pl.peft.add_adapters(
+        net, "analog_base_digital_adapter", rank=3, base_config=config, seed=1
+    )
+    pl.drift(pl.program(model), "1 year")
+    seen = [tile.weights.copy() for tile in pl.inference.programmed_tiles(model)]
+    adapters = [each for each in model.parameters() if each.requires_grad]
+    optimizer = torch.optim.Adam(adapters, lr=0.02)
+    losses = []
+    for _ in range(40):
+        optimizer.zero_grad()
+        loss = (model(x) - wanted).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+    for tile, before in zip(pl.inference.programmed_tiles(model), seen, strict=True):
+        assert np.array_equal(tile.weights, before)
+
+
 def test_options_that_do_not_fit_are_refused() -> None:
     config = pl.InferenceConfig()
     with pytest.raises(ValueError, match="weight_scaling"):

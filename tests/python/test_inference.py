@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import copy
+import math
+from typing import TYPE_CHECKING
 
 import pytest
 
 import pulsora as pl
 
 torch = pytest.importorskip("torch")
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def model_of(**settings: object) -> torch.nn.Module:
@@ -110,3 +115,107 @@ def test_a_refused_drift_changes_no_layer() -> None:
 )  # fmt: skip
 def test_times_in_words(text: str | float, wanted: float) -> None:
     assert pl.inference.seconds(text) == wanted
+
+
+BATCHES = [(X, torch.arange(5) % 4), (-X, torch.arange(5) % 3)]
+
+
+def test_an_evaluation_is_the_loop_of_programming_and_drift() -> None:
+    model = model_of().eval()
+    report = pl.inference.evaluate(model, BATCHES, times=["1 h", 1.0], programmings=[4, 0, 9])
+    other = model_of().eval()
+    for column, number in enumerate(report.programmings):
+        for row, time in enumerate(report.times):
+            pl.drift(pl.program(other, number), time)
+            hits = sum(float((other(x).argmax(-1) == y).sum()) for x, y in BATCHES)
+            assert report.values[row, column] == pytest.approx(hits / 10)
+    again = pl.inference.evaluate(other, BATCHES, times=[1.0, 3600.0], programmings=[0, 4, 9])
+    assert again.values[0, 0] == report.values[1, 1]
+    assert again.values[1, 1] == report.values[0, 0]
+
+
+def test_a_report_is_a_table_a_figure_and_a_file(tmp_path: Path) -> None:
+    def loss(y: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(y, wanted, reduction="none")
+
+    calls = []
+    settings = {"metric": loss, "programmings": 3, "times": ["1 s", "1 year"]}
+    report = pl.inference.evaluate(
+        model_of().eval(), BATCHES, **settings, progress=lambda *done: calls.append(done)
+    )
+    assert calls == [(i, 6) for i in range(1, 7)]
+    assert report.metric == "loss"
+    assert "1 year" in str(report)
+    assert "3 programmings" in str(report)
+    report.save(tmp_path / "report.json")
+    loaded = pl.inference.InferenceReport.load(tmp_path / "report.json")
+    assert (loaded.values == report.values).all()
+    assert str(loaded) == str(report)
+    report.plot(tmp_path / "report.png")
+    assert (tmp_path / "report.png").stat().st_size > 1000
+    less = pl.inference.evaluate(model_of(compensation="none").eval(), BATCHES, **settings)
+    difference = report - less
+    assert difference.mean == pytest.approx(report.mean - less.mean)
+    assert difference.std[0] < 0.2 * report.std[0]  # at one second both see nearly one array
+    with pytest.raises(ValueError, match="programmings"):
+        _ = report - pl.inference.InferenceReport(report.times, (0,), report.values[:, :1])
+    with pytest.raises(ValueError, match="no report"):
+        pl.inference.InferenceReport.from_dict({})
+
+
+def test_evaluations_refuse_what_has_no_result() -> None:
+    model = model_of()
+    with pytest.raises(ValueError, match="training mode"):
+        pl.inference.evaluate(model, BATCHES)
+    model.eval()
+    for settings, text in (
+        ({"metric": "f1"}, "accuracy"),
+        ({"metric": lambda y, _: y.mean()}, "for each sample"),
+        ({"times": []}, "at least one time"),
+        ({"programmings": 0}, "at least one time"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            pl.inference.evaluate(model, BATCHES, **settings)
+    with pytest.raises(ValueError, match="no sample"):
+        pl.inference.evaluate(model, [])
+    rram = model_of(noise_model=pl.noise_models.ReRamWan2022()).eval()
+    with pytest.raises(pl.ConfigError, match="extrapolate=True"):
+        pl.inference.evaluate(rram, BATCHES)
+    assert pl.inference.programmed_tiles(rram)[0].programming.point is None
+
+
+@pytest.mark.parametrize("rows", [1, 7, 200])
+@pytest.mark.parametrize("quantile", [0.5, 0.99, 1.0])
+def test_property_64_input_ranges_are_exact_for_any_split(rows: int, quantile: float) -> None:
+    torch.manual_seed(2)
+    layer = pl.nn.AnalogLinear(16, 3, config=pl.InferenceConfig(), seed=1).eval()
+    x = torch.randn(200, 16)
+    ranges = pl.inference.calibrate(layer, x.split(rows), quantile=quantile)
+    ordered = x.abs().flatten().sort().values
+    exact = ordered[math.ceil(quantile * len(ordered)) - 1].item()
+    assert exact <= ranges[""] <= exact * (1 + 2**-9)
+    io = layer.config.forward
+    assert (io.noise_management, io.nm_thres) == ("constant", pytest.approx(ranges[""]))
+    # Inputs beyond the range are read as the range.
+    large = torch.full((1, 16), 100.0)
+    fixed = pl.with_io(layer, forward=lambda old: old.replace(out_noise=0.0, out_res=0.0))
+    assert torch.equal(fixed(large), fixed(torch.full((1, 16), ranges[""])))
+
+
+def test_calibrations_refuse_what_has_no_range() -> None:
+    model = model_of()
+    with pytest.raises(ValueError, match="training mode"):
+        pl.inference.calibrate(model, [X])
+    model.eval()
+    for batches, settings, text in (
+        ([], {}, "no input but 0"),
+        ([0 * X], {}, "no input but 0"),
+        ([X], {"quantile": 0.0}, "quantile"),
+        ([X], {"rule": "mean"}, "rule"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            pl.inference.calibrate(model, batches, **settings)
+    with pytest.raises(ValueError, match="perfectly"):
+        pl.inference.calibrate(model_of(forward=PERFECT).eval(), [X])
+    with pytest.raises(ValueError, match="no layer"):
+        pl.inference.calibrate(torch.nn.Linear(2, 2).eval(), [X])

@@ -63,11 +63,7 @@ def with_io(
             )
             if change is not None
         }
-        array.config = array.config.replace(**new).frozen()
-        array.tile_config = array.tile_config.replace(**new).frozen()
-        array.configs = [each.replace(**new).frozen() for each in array.configs]
-        array.facts = array.config.facts
-        array.grid = [[tile.with_io(**new) for tile in tiles] for tiles in array.grid]
+        array.set_io(**new)
     return changed
 
 

@@ -140,7 +140,7 @@ class Weights:
 def _bias_first(model: nn.Module, parameters: list[nn.Parameter]) -> list[nn.Parameter]:
     """Puts the bias of an analog layer before its weight: the order in all saved trainings."""
     biases = {
-        id(layer.analog_weight): layer.bias
+        id(layer.carrier): layer.bias
         for layer in model.modules()
         if isinstance(layer, AnalogModule)
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,13 +11,11 @@ from pulsora._internal.figures import ShownFigure
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pulsora.inference.report import InferenceReport
-
 __all__ = ["plot_reports"]
 
 
-def plot_reports(reports: Mapping[str, InferenceReport]) -> ShownFigure:
-    """Draws reports by name: mean, band of one standard deviation, and single programmings."""
+def plot_reports(reports: Mapping[str, Any]) -> ShownFigure:
+    """Draws reports (InferenceReport) by name: mean, band of one deviation, and programmings."""
     figure = ShownFigure(figsize=(5.0, 3.2), layout="constrained")
     axes = figure.subplots()
     for name, report in reports.items():

@@ -27,6 +27,7 @@ def limit_of(weight: Tensor, config: Any) -> Tensor | None:  # noqa: ANN401 - In
     magnitude. A clip_value above 0 caps the others.
     """
     rows = weight.detach().flatten(1)
+    limit: Tensor
     if config.clip == "none":
         return None
     if config.clip == "fixed":
@@ -37,7 +38,9 @@ def limit_of(weight: Tensor, config: Any) -> Tensor | None:  # noqa: ANN401 - In
         limit = config.clip_sigma * rows.std(dim=1, keepdim=True)
     else:
         limit = rows.abs().amax(dim=1).mean()
-    return limit.clamp(max=config.clip_value) if config.clip_value > 0.0 else limit
+    if config.clip_value > 0.0:
+        limit = limit.clamp(max=config.clip_value)
+    return limit
 
 
 def clipped(weight: Tensor, config: Any) -> Tensor:  # noqa: ANN401 - InferenceConfig

@@ -50,7 +50,9 @@ class Plan(NamedTuple):
 
     def base_options(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the options of the base's arrays; weight_scaling is 'abs_max' by default."""
-        can_scale = self.base is not None and not self.base.facts.reuses_reads
+        facts = None if self.base is None else self.base.facts
+        # Tiles with a digital weight scale it themselves.
+        can_scale = facts is not None and not (facts.reuses_reads or facts.digital_weight)
         return {"weight_scaling": "abs_max" if can_scale else None, **given}
 
     @staticmethod
@@ -222,7 +224,7 @@ def attach(
         layer = modules[name]
         mark_as_chosen(layer, "")
         if plan.in_tiles and isinstance(layer, AnalogLinear):
-            layer.analog_weight.requires_grad_(True)  # noqa: FBT003 - torch's own
+            layer.carrier.requires_grad_(True)  # noqa: FBT003 - torch's own
         own = gate(name, layer) if callable(gate) and not isinstance(gate, nn.Module) else gate
         if layer in wrapped or (plan.in_tiles and own is None):
             continue

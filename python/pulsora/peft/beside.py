@@ -194,7 +194,7 @@ def _beside_tiles(
     codes = None if outer is None else gate_codes(name, outer, adapter)
     bias = (layer.get_weights() if codes is None else tile_weights(layer, codes))[1]
     is_changed = bool(change_of_tiles(layer, codes)[:, -1].any())
-    is_trained = is_changed or layer.analog_weight.requires_grad
+    is_trained = is_changed or layer.carrier.requires_grad
     return {} if bias is None else {"bias": _Own(bias, is_trained, True)}  # noqa: FBT003
 
 
@@ -313,6 +313,6 @@ def train_again(model: nn.Module, names: Sequence[str]) -> None:
         if own is not None:
             own.requires_grad_(True)  # noqa: FBT003 - torch's own
         elif isinstance(layer, AnalogModule):
-            layer.analog_weight.requires_grad_(True)  # noqa: FBT003
+            layer.carrier.requires_grad_(True)  # noqa: FBT003
         elif isinstance(layer, AnalogRNNBase):
             layer.requires_grad_(True)  # noqa: FBT003

@@ -141,7 +141,7 @@ def _freeze(layers: Sequence[nn.Module]) -> None:
     for layer in layers:
         for part in (layer, *layer.children()):
             if isinstance(part, AnalogModule):
-                part.analog_weight.requires_grad_(False)  # noqa: FBT003 - torch's own
+                part.carrier.requires_grad_(False)  # noqa: FBT003 - torch's own
         if isinstance(layer, GatedAdapter) and not layer.in_tiles:
             layer.freeze_factors()
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <initializer_list>
+
 #include "numerics/math.h"
 #include "parameters/field_types.h"
 #include "parameters/limits.h"

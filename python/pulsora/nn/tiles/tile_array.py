@@ -176,6 +176,18 @@ class TileArray:
         self.grid = [[tile.to(str(device)) for tile in tiles] for tiles in self.grid]
         self.scales = None if self.scales is None else self.scales.to(device)
 
+    def set_io(self, **periphery: Any) -> None:
+        """Puts another periphery ("forward", "backward", "update") around the same cells.
+
+        Raises:
+            ConfigError: if it does not suit the tiles.
+        """
+        self.config = self.config.replace(**periphery).frozen()
+        self.tile_config = self.tile_config.replace(**periphery).frozen()
+        self.configs = [each.replace(**periphery).frozen() for each in self.configs]
+        self.facts = self.config.facts
+        self.grid = [[tile.with_io(**periphery) for tile in tiles] for tiles in self.grid]
+
     def __len__(self) -> int:
         """Number of tiles."""
         return len(self.rows) * len(self.cols)

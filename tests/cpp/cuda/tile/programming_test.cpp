@@ -91,5 +91,44 @@ TEST(CudaProgramming, Property61_HasTheBitsOfTheCpu) {
   }
 }
 
+TEST(CudaProgramming, Property63_TrainingReadsHaveTheBitsOfTheCpu) {
+  PULSORA_REQUIRE_GPU();
+  const auto trained = [](const Context &context, const TileConfig &config) {
+    Tile tile(kOut, kIn, config, 5, 2, context);
+    const Batch batch = randomBatch(16, kIn, kOut, 4);
+    const DeviceBatch on(context, batch);
+    std::vector<float> w;
+    for (int64_t i = 0; i < kOut * kIn; ++i)
+      w.push_back(0.3f * std::sin(static_cast<float>(i) * 1.7f));
+    const DeviceMatrix weights(context, rowMajor<const float>(w.data(), kOut, kIn));
+    std::vector<std::vector<float>> values;
+    for (int step = 0; step < 3; ++step) {
+      tile.programming().take(weights.view());
+      DeviceMatrix y(context, 16, kOut), dx(context, 16, kIn), plain(context, 16, kOut);
+      tile.forward(on.x.view(), y.view());
+      tile.forward(on.x.view(), plain.view(), {0, -1, true});
+      tile.programming().see(static_cast<uint64_t>(16 * step));
+      tile.backward(on.d.view(), dx.view());
+      for (const DeviceMatrix *each : {&y, &dx, &plain}) values.push_back(each->host(context));
+    }
+    return values;
+  };
+  for (const char *modifier : EnumNames<Modifier>::kNames) {
+    for (const char *per : {"output", "tile"}) {
+      const auto config = readParams<TileConfig>(Value(Value::Map{{"kind", "inference"},
+                                                                  {"modifier", modifier},
+                                                                  {"modifier_res", 0.03},
+                                                                  {"modifier_sto_round", true},
+                                                                  {"modifier_per", per},
+                                                                  {"drop_connect", 0.1}}),
+                                                 "");
+      const auto cpu = trained(cpuContext(), config);
+      const auto gpu = trained(reproducibleGpu(), config);
+      for (size_t i = 0; i < cpu.size(); ++i)
+        ASSERT_TRUE(sameBits(cpu[i], gpu[i])) << modifier << " " << per << " " << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace pulsora

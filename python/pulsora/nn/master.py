@@ -146,7 +146,9 @@ class WeightCarrier(TiledModule):
         start = f"{prefix}tiles."
         tiles = {n.removeprefix(start): ours.pop(n) for n in list(ours) if n.startswith(start)}
         if self.held is not None and not _is_finite(ours.get(f"{prefix}weight")):
-            error_msgs.append(f"{prefix}weight has values that are not finite; nothing was loaded")
+            error_msgs.append(
+                f"{prefix}weight has no values, or some not finite; it was not loaded"
+            )
             return
         missing: list[str] = []
         super()._load_from_state_dict(
@@ -182,9 +184,9 @@ class WeightCarrier(TiledModule):
 
 def _is_finite(weight: object) -> bool:
     """Whether a tensor of a state, if there is one, has finite values alone."""
-    if not isinstance(weight, torch.Tensor) or weight.is_meta:
-        return True  # torch refuses it
-    return bool(torch.isfinite(weight).all())
+    if not isinstance(weight, torch.Tensor):
+        return True  # torch refuses what is no tensor
+    return not weight.is_meta and bool(torch.isfinite(weight).all())
 
 
 def require_digital(weight_scaling: object, *, analog_bias: bool) -> None:

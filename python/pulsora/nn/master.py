@@ -186,7 +186,9 @@ def _is_finite(weight: object) -> bool:
     """Whether a tensor of a state, if there is one, has finite values alone."""
     if not isinstance(weight, torch.Tensor):
         return True  # torch refuses what is no tensor
-    return not weight.is_meta and bool(torch.isfinite(weight).all())
+    if weight.is_meta or weight.layout is not torch.strided or weight.is_quantized:
+        return False
+    return bool(torch.isfinite(weight).all())
 
 
 def require_digital(weight_scaling: object, *, analog_bias: bool) -> None:

@@ -53,7 +53,10 @@ def _step(draws: Draws, whole: pl.Tile, parts: pl.Tile, x: Batch, d: Batch) -> b
     """One mini-batch of both tiles; False if a read was refused, which sets the tiles apart."""
     config = whole.config
     # An update may reuse what the last reads of whole batches gave.
-    reads = [slice(0, len(x))] if config.facts.reuses_reads else draws.cuts(len(x))
+    # A modifier of training reads belongs to a mini-batch.
+    modifies = getattr(config, "modifier", "none") != "none" or getattr(config, "drop_connect", 0)
+    whole_only = config.facts.reuses_reads or modifies
+    reads = [slice(0, len(x))] if whole_only else draws.cuts(len(x))
     for name, batch in (("forward", x), ("backward", d)):
         given = outcome(lambda: getattr(whole, name)(batch))  # noqa: B023 - at once
         parted = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import math
 import traceback
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -222,8 +223,9 @@ def _add_group(draws: Draws, training: Training) -> Call:
 
 
 def _gradient(draws: Draws, training: Training) -> Call:
-    parameter = _layer(draws, training).analog_weight
-    given = _matrix(draws, *parameter.shape)
+    parameter = _layer(draws, training).carrier
+    rows, *inputs = parameter.shape
+    given = _matrix(draws, rows, math.prod(inputs))
     if isinstance(given, OwnTensor):  # it would raise wherever the gradient is looked at
         given = None
     return Call("grad =", (given,), lambda: setattr(parameter, "grad", given))

@@ -48,6 +48,8 @@ def _sequence(draws: Draws, attempts: int) -> dict[str, Any] | None:
             draws, draws.pick(models.KINDS), pl.LRTTConfig(**ADAPTER, **OF_ADAPTERS[fault])
         )
         made.insert(draws.integer(0, len(made)), layer)
+    if not any(isinstance(each, AnalogParameter) for each in made.parameters()):
+        made.append(models.analog_layer(draws, draws.pick(models.KINDS), pl.SingleConfig()))
     training = models.training(draws, made)
     draws.note(fault.__name__)
     try:

@@ -97,6 +97,25 @@ def test_a_copied_tile_goes_on() -> None:
     assert twin.programming.point == tile.programming.point
 
 
+def test_property_63_parts_and_a_saved_tile_see_the_weights_of_their_mini_batch() -> None:
+    perfect = pl.IOParameters(is_perfect=True)
+    settings = {"forward": perfect, "modifier": "add_normal", "drop_connect": 0.1}
+    whole, parts = made(**settings), made(**settings)
+    x = np.random.default_rng(1).standard_normal((9, 20)).astype(np.float32)
+    whole.forward(x[:2])
+    saved = made(**settings)
+    saved.forward(x[:2])
+    y = whole.forward(x)
+    parts.forward(x[:2])
+    other = pl.Tile.from_state(parts.state())
+    assert np.array_equal(parts.forward(x[:4], first=0, of=9), y[:4])
+    assert np.array_equal(other.forward(x[4:], first=4, of=9), y[4:])
+    d = x[:, :12].copy()
+    again = pl.Tile.from_state(whole.state())  # between the forward and the backward read
+    assert np.array_equal(again.backward(d), whole.backward(d))
+    assert not np.array_equal(saved.backward(d), whole.backward(d))
+
+
 def test_compensation_gives_back_what_all_devices_lose() -> None:
     lost = {}
     for rule in ("none", "global", "per_output", "exact_reference"):

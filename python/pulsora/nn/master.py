@@ -146,6 +146,11 @@ class WeightCarrier(TiledModule):
         ours = {name: value for name, value in state_dict.items() if name.startswith(prefix)}
         start = f"{prefix}tiles."
         tiles = {n.removeprefix(start): ours.pop(n) for n in list(ours) if n.startswith(start)}
+        if self.held is not None and not _is_finite(ours.get(f"{prefix}weight")):
+            error_msgs.append(
+                f"{prefix}weight has no values, or some not finite; it was not loaded"
+            )
+            return
         missing: list[str] = []
         super()._load_from_state_dict(
             ours, prefix, local_metadata, strict, missing, unexpected_keys, error_msgs
@@ -176,6 +181,15 @@ class WeightCarrier(TiledModule):
                 self._tiles().load_state_tensors(tiles)
         except (ValueError, RuntimeError) as error:
             error_msgs.append(f"{prefix.rstrip('.') or 'the layer'}: {error}")
+
+
+def _is_finite(weight: object) -> bool:
+    """Whether a tensor of a state, if there is one, has finite values alone."""
+    if not isinstance(weight, torch.Tensor):
+        return True  # torch refuses what is no tensor
+    if weight.is_meta or weight.layout is not torch.strided or weight.is_quantized:
+        return False
+    return bool(torch.isfinite(weight).all())
 
 
 def require_digital(weight_scaling: object, *, analog_bias: bool) -> None:

@@ -19,6 +19,7 @@ constexpr const char *kTime = "programming/time";
 constexpr const char *kRedraw = "programming/redraw";
 constexpr const char *kForwardSamples = "programming/forward_samples";
 constexpr const char *kBackwardSamples = "programming/backward_samples";
+constexpr const char *kTrainingRead = "training_read";
 
 double meanOf(const std::vector<float> &values) {
   double sum = 0.0;
@@ -55,7 +56,7 @@ InferenceDevice::InferenceDevice(const InferenceParams &params, const CompoundSi
 void InferenceDevice::forward(const Context &context, MatrixView<const float> x,
                               MatrixView<float> y, const Counters &c) {
   const bool training = !isEvaluation(c.forwardSamples);
-  if (training) trainingRead_ = c.batch;
+  if (training && params_.modifies()) trainingRead_ = c.batch;
   pass_.forward().run(context, seen(context, training), x, y, c.forwardSamples);
   forEach(context, y.size(), FactorOfColumns{y, outFactor_.data(), y});
 }
@@ -368,6 +369,7 @@ void InferenceDevice::saveTo(const Context &context, State &state,
   state.values[prefix + kRedraw] = Value(point_.redraw);
   state.values[prefix + kForwardSamples] = Value(counters_.forwardSamples);
   state.values[prefix + kBackwardSamples] = Value(counters_.backwardSamples);
+  state.values[prefix + kTrainingRead] = Value(trainingRead_);
 }
 
 void InferenceDevice::loadFrom(const Context &context, const State &state,
@@ -384,10 +386,12 @@ void InferenceDevice::loadFrom(const Context &context, const State &state,
   Counters counters;
   counters.forwardSamples = state.counter(prefix + kForwardSamples, kMostCounted);
   counters.backwardSamples = state.counter(prefix + kBackwardSamples, kMostCounted);
+  const uint64_t trainingRead = state.counter(prefix + kTrainingRead, kMostCounted);
   state.take(context, prefix + "weights", Tensor::Type::F32, {dSize_, xSize_}, weights_);
   pass_.forward().loadFrom(context, state, prefix + "forward/");
   pass_.backward().loadFrom(context, state, prefix + "backward/");
   unprogram();
+  trainingRead_ = trainingRead;
   if (status == Status::Unprogrammed) return;
   if (status == Status::Programmed) {
     program(context, point.number);

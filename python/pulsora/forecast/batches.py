@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["Stream", "normalise_anew", "require_scalar"]
+__all__ = ["Stream", "normalise_anew", "require_finite_loss", "require_scalar"]
 
 _NOTHING: Any = object()  # the end of an epoch
 _MOST_BATCHES = 100  # for the statistics of batch normalisation
@@ -133,6 +134,15 @@ def require_scalar(loss: object) -> Tensor:
     got = type(loss).__name__ if shape is None else f"shape {list(shape)}"
     raise ValueError(
         f"loss must be a tensor without dimensions (got {got}); take the mean over the batch"
+    )
+
+
+def require_finite_loss(loss: float, passes: int) -> float:
+    """The mean loss of a block that ends with pass `passes`; ValueError unless it is finite."""
+    if math.isfinite(loss):
+        return loss
+    raise ValueError(
+        f"the loss is {loss} after {passes} passes: training diverged; lower the learning rate"
     )
 
 

@@ -160,10 +160,11 @@ class Place:
 
     Args:
         plan: The phases.
+        jumping: Whether the jumps of the plan are to come.
     """
 
-    def __init__(self, plan: Plan) -> None:
-        self.jumping = True  # whether jumps are still to come
+    def __init__(self, plan: Plan, *, jumping: bool = True) -> None:
+        self.jumping = jumping
         self._plan = plan
         self._done, self._step = 0, 0  # the latest jump that was left out, and the step there
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
-import math
 from typing import TYPE_CHECKING, Any, Literal
 
 from pulsora._internal.checks import require_at_least, require_positive
-from pulsora.forecast.batches import Stream, normalise_anew, require_scalar
+from pulsora.forecast.batches import Stream, normalise_anew, require_finite_loss, require_scalar
 from pulsora.forecast.checkpoint import load, save
 from pulsora.forecast.corrections import corrector_of
 from pulsora.forecast.forecasters import forecaster_of
 from pulsora.forecast.guard import Guard
 from pulsora.forecast.history import Mean, match
 from pulsora.forecast.jumps import Jumper
-from pulsora.forecast.loss_curve.forecast import forecast_loss
+from pulsora.forecast.loss_curve.forecast import forecast_loss, leaves_less
 from pulsora.forecast.plan import Place, Plan
-from pulsora.forecast.progress import bar
+from pulsora.forecast.progress import bar, status
 from pulsora.forecast.report import Report
 from pulsora.forecast.schedule import rates_ahead, require_schedule
 from pulsora.forecast.weights import Weights
@@ -54,8 +52,8 @@ class HybridTrainer:
     The default forecaster, "linear", continues the drift between the means of earlier and later
     blocks of training; nothing that was tried is better. "gru" lets a trained recurrent ensemble
     continue the main directions of these means (`GRUForecaster`), with 33 copies of the weights.
-    A jump is made only if forward passes show that it helps. Without any jump the training is
-    averaging alone (forecaster="none"), to the bit (docs/explain/forecasts.md).
+    A jump is made only if forward passes show that it helps; without any, the training is averaging
+    alone (forecaster="none"). docs/explain/forecasts.md has results.
 
     Args:
         model: A module of torch, in training mode.
@@ -115,12 +113,11 @@ class HybridTrainer:
         before_step: Callable[[], object] | None = None,
         stop_below: float | None = None,
     ) -> None:
-        if alpha is not None:
-            require_positive("alpha", alpha)
+        for name, value in {"alpha": alpha, "stop_below": stop_below}.items():
+            if value is not None:
+                require_positive(name, value)
         if rank is not None:
             require_at_least("rank", rank, 1)
-        if stop_below is not None:
-            require_positive("stop_below", stop_below)
         require_schedule(scheduler, optimizer)
         made, corrector = forecaster_of(forecaster, alpha), corrector_of(corrections)
         self.plan = Plan.of(
@@ -143,9 +140,7 @@ class HybridTrainer:
             tried = Guard(model, loss, self._weights, self._stream) if guard else None
             self._jumper = Jumper(made, self.plan, self._weights, tried, corrector)
         self._forecasts = repr(made) + ("" if corrector is None else f", {corrections=}")
-        self._place = Place(self.plan)
-        if self._jumper is not None and self._jumper.ended:
-            self._place.stop(0)
+        self._place = Place(self.plan, jumping=self._jumper is None or not self._jumper.ended)
         self._mean = Mean()
         self._last: Values = []
         self._end = self.plan.passes
@@ -165,6 +160,11 @@ class HybridTrainer:
     def done(self) -> bool:
         """Whether the training is over."""
         return self._passes >= self._end
+
+    @property
+    def _rate(self) -> float:
+        """The present learning rate, of the first group of parameters."""
+        return float(self.optimizer.param_groups[0]["lr"])
 
     @property
     def losses(self) -> tuple[float, ...]:
@@ -198,10 +198,10 @@ class HybridTrainer:
         until = self._end if passes is None else min(self._passes + passes, self._end)
         self._stream.open(batches)
         with contextlib.closing(self._stream), bar(self.plan.passes, shown=progress) as show:
-            show(self._passes, self._status())
+            show(self._passes, status(self.plan, self._passes, self._step, self._losses))
             while self._passes < min(until, self._end):
                 self._make_pass(self._stream.next())
-                show(self._passes, self._status())
+                show(self._passes, status(self.plan, self._passes, self._step, self._losses))
         return self.report()
 
     def _make_pass(self, batch: Any) -> None:  # noqa: ANN401 - whatever the loss takes
@@ -237,25 +237,13 @@ class HybridTrainer:
             return
         mean = float(self._running) / self.plan.block
         self._running = None
-        if not math.isfinite(mean):
-            raise ValueError(
-                f"the loss is {mean} after {self._passes} passes: training diverged; lower the "
-                "learning rate"
-            )
-        self._losses.append(mean)
-        self._rates.append(float(self.optimizer.param_groups[0]["lr"]))
-        if self._stop_below is not None and self._end == self.plan.passes:
-            self._stop_early(self._stop_below)
-
-    def _stop_early(self, least: float) -> None:
-        """Brings the end forward if the forecast leaves too little to be gained."""
-        end = self._passes + self.plan.averaged
-        ahead = (self.plan.passes - self._passes) // self.plan.block
-        if ahead < 1 or end >= self.plan.passes:
-            return
-        with contextlib.suppress(ValueError):  # too few losses yet
-            if forecast_loss(self._losses, ahead).left < least:
-                self._end = end
+        self._losses.append(require_finite_loss(mean, self._passes))
+        self._rates.append(self._rate)
+        end, passes = self._passes + self.plan.averaged, self.plan.passes
+        if self._stop_below is not None and self._end == passes and end < passes:
+            ahead = (passes - self._passes) // self.plan.block
+            if leaves_less(self._losses, ahead, self._stop_below):
+                self._end = end  # too little is left to be gained
 
     def _look(self) -> None:
         """Samples the weights, for the average and for the history."""
@@ -306,13 +294,11 @@ class HybridTrainer:
         ahead = (self._end - self._passes) // self.plan.block
         if ahead < 1:
             raise ValueError("there is no block left to forecast: the training is over")
+        lasts = [self._passes + self.plan.block * number - 1 for number in range(1, ahead + 1)]
         rates = None
-        known = len(self._rates) == len(self._losses) and min(self._rates, default=0.0) > 0.0
-        if residual is not None and known:
-            lasts = [self._passes + self.plan.block * number - 1 for number in range(1, ahead + 1)]
+        if residual is not None and len(self._rates) == len(self._losses) and all(self._rates):
             factors = self._rates_ahead([self._place.step_of(last) - self._step for last in lasts])
-            now = float(self.optimizer.param_groups[0]["lr"])
-            rates = [*self._rates, *(now * factor for factor in factors)]
+            rates = [*self._rates, *(self._rate * factor for factor in factors)]
         return forecast_loss(self._losses, ahead, level=level, residual=residual, rates=rates)
 
     def report(self, batches: Iterable[Any] | None = None) -> Report:
@@ -340,15 +326,10 @@ class HybridTrainer:
         given = list(batches)
         if not given:
             raise ValueError("batches has none; give some, such as those of a validation set")
-        twin = copy.deepcopy(self.model)
-
-        def loss_at(values: Values) -> float:
-            at = self._weights.losses_at(twin, values, lambda batch: self.loss(twin, batch), given)
-            return float(at.mean())
-
-        last = loss_at(self._last)
-        averaged = loss_at(self._mean.value()) if self._mean.count else None
-        return dataclasses.replace(report, last=last, averaged=averaged)
+        points = [self._last, self._mean.value()] if self._mean.count else [self._last]
+        found = self._weights.losses_at(points, self.model, self.loss, given)
+        last, *averaged = [float(at.mean()) for at in found]
+        return dataclasses.replace(report, last=last, averaged=averaged[0] if averaged else None)
 
     def state_dict(self) -> dict[str, Any]:
         """Progress of the training as plain values and tensors, without model and optimiser."""
@@ -413,9 +394,5 @@ class HybridTrainer:
 
     def _parts(self) -> dict[str, Stateful | None]:
         """All parts of a checkpoint, in the order of loading."""
-        others = ("model", "optimizer", "scheduler")
-        return {"trainer": self, **{name: getattr(self, name) for name in others}}
-
-    def _status(self) -> str:
-        text = f"{self.plan.phase(self._passes)}, {self._step - self._passes} passes saved"
-        return text + (f", {self._losses[-1]:.3g} loss" if self._losses else "")
+        parts = {name: getattr(self, name) for name in ("model", "optimizer", "scheduler")}
+        return {"trainer": self, **parts}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -116,15 +117,25 @@ class Weights:
     @torch.no_grad()
     def losses_at(
         self,
+        points: Iterable[list[Tensor]],
+        model: nn.Module,
+        loss: Callable[[nn.Module, Any], Tensor],
+        batches: list[Any],
+    ) -> list[Tensor]:
+        """The losses of batches at each of some weights, written digitally to a copy of the model.
+
+        torch's random numbers are left as they were, so that every point draws the same.
+        """
+        twin = copy.deepcopy(model)
+        return [self._losses_of(twin, values, loss, batches) for values in points]
+
+    def _losses_of(
+        self,
         twin: nn.Module,
         values: list[Tensor],
-        loss: Callable[[Any], Tensor],
-        batches: Iterable[Any],
+        loss: Callable[[nn.Module, Any], Tensor],
+        batches: list[Any],
     ) -> Tensor:
-        """The losses of a deep copy of the model with these weights, written digitally, by batch.
-
-        torch's random numbers are left as they were, so that every call draws the same.
-        """
         parameters = list(twin.parameters())
         for place, value in zip(self._places, values, strict=True):
             parameter = parameters[place]
@@ -134,7 +145,7 @@ class Weights:
                 parameter.copy_(value)
         devices = sorted({value.device.index for value in values if value.device.type == "cuda"})
         with torch.random.fork_rng(devices):
-            return torch.stack([loss(batch) for batch in batches])
+            return torch.stack([loss(twin, batch) for batch in batches])
 
 
 def _bias_first(model: nn.Module, parameters: list[nn.Parameter]) -> list[nn.Parameter]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     Values = NDArray[np.float64]
 
-__all__ = ["LEAST", "LossForecast", "Reach", "forecast_loss"]
+__all__ = ["LEAST", "LossForecast", "Reach", "forecast_loss", "leaves_less"]
 
 LEAST = 10
 """Losses that a forecast needs."""
@@ -332,3 +332,14 @@ def _rates(
             )
     result: Values = found
     return result
+
+
+def leaves_less(losses: Sequence[float], ahead: int, least: float) -> bool:
+    """Whether a forecast of so many losses leaves a smaller share of the loss to be gained.
+
+    False if there are too few losses, or none ahead.
+    """
+    try:
+        return ahead > 0 and forecast_loss(losses, ahead).left < least
+    except ValueError:
+        return False

@@ -49,7 +49,7 @@ analog = pl.convert_to_analog(
 print(pl.conversion_report(analog))
 for name, net in {"torch": model, "arrays": analog}.items():
     optimizer = pl.optim.AnalogSGD(net.parameters(), lr=0.4)
-    for step in range(150):
+    for step in range(400):
         optimizer.zero_grad()
         part = slice(32 * (step % 12), 32 * (step % 12) + 32)
         nn.functional.cross_entropy(net(signals[part]), pitch[part]).backward()

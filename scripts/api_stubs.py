@@ -131,11 +131,11 @@ def model_stubs(base: str, what: str, module: ModuleType, shared: list[Field]) -
     """Return the stub of a module with the models of one kind, subclasses of `base`."""
     names: tuple[str, ...] = module.MODELS
     fields = [field for name in names for field in getattr(module, name)._fields.values()]
-    has_enums = any(field["type"] == "enum" for field in fields)
+    of_enums = "Literal, TypeAlias, " if any(f["type"] == "enum" for f in fields) else ""
     lines = header(
         f"{what.capitalize()}s of the core.",
         "from collections.abc import Mapping, Sequence",
-        "from typing import Any, ClassVar, Literal, TypeAlias, TypedDict",
+        f"from typing import Any, ClassVar, {of_enums}TypedDict",
         "",
         "from typing_extensions import Self, Unpack",
         "",

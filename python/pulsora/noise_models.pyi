@@ -2,7 +2,7 @@
 """Noise models of the core."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias, TypedDict
+from typing import Any, ClassVar, TypedDict
 
 from typing_extensions import Self, Unpack
 

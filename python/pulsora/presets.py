@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from pulsora._internal.preset_io import io
 from pulsora.config import LRTTConfig, OneSidedConfig, SingleConfig, VectorConfig
 from pulsora.devices import (
     DEVICES,
@@ -28,6 +27,7 @@ from pulsora.devices import (
     SixT1C,
 )
 from pulsora.devices.presets import device, names
+from pulsora.preset_io import io
 from pulsora.transfer_presets import (
     CapacitorAGAD,
     CapacitorChoppedTTv2,

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pulsora._internal.preset_io import io
 from pulsora.config import UpdateParameters
 from pulsora.devices import Capacitor, EcRam, EcRamMO, Idealized, ReRamES, ReRamSB
+from pulsora.preset_io import io
 from pulsora.tiki_taka import AGAD, ChoppedTTv2, TikiTaka
 
 if TYPE_CHECKING:

@@ -211,7 +211,7 @@ def test_a_refused_read_moves_no_running_mean(config: pl.TileConfig) -> None:
 def test_an_ideal_tile_has_no_arrays() -> None:
     tile = make_tile(pl.IdealConfig())
     assert not hasattr(tile, "visible")
-    with pytest.raises(AttributeError, match="this tile has no visible"):
+    with pytest.raises(AttributeError, match="this tile has no array called visible"):
         tile.visible = WEIGHTS
     with pytest.raises(KeyError, match="this tile has no array 'visible'; it has none"):
         tile.arrays["visible"]

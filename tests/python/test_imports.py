@@ -24,6 +24,7 @@ ROOMS = [
     "devices",
     "noise_models",
     "config",
+    "preset_io",
     "tiki_taka",
     "transfer_presets",
     "presets",

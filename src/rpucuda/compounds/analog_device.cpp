@@ -41,7 +41,12 @@ bool AnalogDevice::updateMayBeCut() const {
 }
 
 void AnalogDevice::postUpdate(const Context &context, float, const Counters &c) {
-  for (const NamedArray &each : arrays()) each.array->cells().relax(context, c.miniBatches);
+  relax(context, arrays(), c.miniBatches);
+}
+
+void AnalogDevice::relax(const Context &context, const std::vector<NamedArray> &arrays,
+                         uint64_t event) {
+  for (const NamedArray &each : arrays) each.array->cells().relax(context, event);
 }
 
 void AnalogDevice::writeArray(const Context &context, const std::string &name,

@@ -115,6 +115,8 @@ class AnalogDevice {
   virtual Programmable *programmable() { return nullptr; }
 
  protected:
+  /// The end of mini-batch number `event` for these arrays, in memory that they have.
+  static void relax(const Context &context, const std::vector<NamedArray> &arrays, uint64_t event);
   /// arrays() of a device that does not change.
   std::vector<NamedArray> arraysOf() const { return const_cast<AnalogDevice *>(this)->arrays(); }
 };

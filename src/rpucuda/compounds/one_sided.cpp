@@ -101,7 +101,8 @@ void OneSidedDevice::prepareUpdate(const Context &context, int64_t samples, int6
   reserveUpdate(context, longest, lr);
 }
 
-void OneSidedDevice::postUpdate(const Context &context, float lr, const Counters &c) {
+void OneSidedDevice::postUpdate(const Context &context, float, const Counters &c) {
+  const std::vector<NamedArray> all = arrays();  // takes memory, so before anything changes
   const bool due = schedule_.due(Unit::MiniBatches, 1);
   if (due) {
     requireRoom(1);
@@ -109,7 +110,7 @@ void OneSidedDevice::postUpdate(const Context &context, float lr, const Counters
   }
   schedule_.passed(Unit::MiniBatches, 1);
   if (due) refresh(context);
-  AnalogDevice::postUpdate(context, lr, c);
+  relax(context, all, c.miniBatches);
 }
 
 void OneSidedDevice::reserveRefresh(const Context &context) {

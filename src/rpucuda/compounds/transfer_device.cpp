@@ -325,13 +325,21 @@ void TransferDevice::send(const Context &context, const DueVisits &due, const Li
   writeTo(pulses.visits.count);
 }
 
+// Reserves the storage of one transfer from array k.
+void TransferDevice::reserveEvent(const Context &context, size_t k) {
+  const int64_t together = transfers_[k].settings().together;
+  transfers_[k].reserve(context, together, chain_[k + 1]->cells().granularity());
+  if (params_.with_reset_prob > 0.0f)
+    chain_[k]->cells().reserveTaps(context, together, params_.transfer_columns);
+}
+
 // A transfer from array k, as it is now.
 void TransferDevice::transferNow(const Context &context, size_t k, float lr) {
   LineTransfer &transfer = transfers_[k];
   PulsedDevice &from = chain_[k]->cells();
   PulsedDevice &to = chain_[k + 1]->cells();
   const DueVisits due = transfer.oneEvent();
-  transfer.reserve(context, due.visits.count, to.granularity());
+  reserveEvent(context, k);
   from.readLines(context, due.visits, params_.transfer_columns, transfer.seen());
   from.resetLines(context, due.visits, params_.transfer_columns,
                   transfer.settings().resetProbability, ownWrite(due.visits.first));
@@ -344,12 +352,16 @@ void TransferDevice::transferNow(const Context &context, size_t k, float lr) {
 }
 
 void TransferDevice::postUpdate(const Context &context, float lr, const Counters &c) {
+  const std::vector<NamedArray> all = arrays();  // takes memory, so before anything changes
   requireRoom(0);
+  for (size_t k = 0; k < transfers_.size(); ++k) {
+    if (transfers_[k].dueAtEnd()) reserveEvent(context, k);
+  }
   for (size_t k = 0; k < transfers_.size(); ++k) {
     if (transfers_[k].dueAtEnd()) transferNow(context, k, lr);
     transfers_[k].passed(TransferSchedule::Unit::MiniBatches, 1);
   }
-  AnalogDevice::postUpdate(context, lr, c);
+  relax(context, all, c.miniBatches);
   if (batchSamples_ > 0) lastBatch_ = batchSamples_;
   batchSamples_ = 0;
 }

@@ -54,6 +54,7 @@ class TransferDevice final : public AnalogDevice {
                    float lr, uint64_t firstSample);
   void send(const Context &context, const DueVisits &due, const LinePulses &pulses, float lr,
             int64_t samples);
+  void reserveEvent(const Context &context, size_t k);
   void transferNow(const Context &context, size_t k, float lr);
   void requireRoom(int64_t samples) const;
   void followSigns();

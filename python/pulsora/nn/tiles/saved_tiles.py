@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from pulsora.state import StateError, from_tensors
+from pulsora.state import StateError, from_tensors, to_tensors
 from pulsora.tile import Tile
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor
 
     from pulsora.config import TileConfig
 
-__all__ = ["SavedTile", "require_no_module", "restored"]
+__all__ = ["SavedTile", "restored", "saved_tile"]
 
 
 def require_no_module(name: str) -> None:
@@ -55,6 +55,22 @@ class SavedTile:
         if not inside:
             raise AttributeError(f"the state of this tile has no tensor {name!r}")
         return SavedTile(inside)
+
+
+def saved_tile(grid: Sequence[Sequence[Tile]], name: str) -> SavedTile:
+    """Returns the state of tile i_j of a grid, whose name is `name`.
+
+    torch.distributed.checkpoint.state_dict follows the names of a state_dict through a model.
+
+    Raises:
+        AttributeError: if there is no such tile.
+    """
+    i, _, j = name.partition("_")
+    rows, cols = len(grid), len(grid[0])
+    if i.isdecimal() and j.isdecimal() and int(i) < rows and int(j) < cols:
+        return SavedTile(to_tensors(grid[int(i)][int(j)].state()))
+    require_no_module(name)
+    raise AttributeError(f"'TileArray' object has no attribute {name!r}")
 
 
 def restored(

@@ -14,7 +14,7 @@ from pulsora.nn.tiles.checkpointing import is_evaluation, repeated_read, repeats
 from pulsora.nn.tiles.factor_pairs import TileSamples, concatenated
 from pulsora.nn.tiles.partition import configs_of_columns, even_slices, tiles_of_layer
 from pulsora.nn.tiles.patches import Patches
-from pulsora.nn.tiles.saved_tiles import SavedTile, require_no_module, restored
+from pulsora.nn.tiles.saved_tiles import restored, saved_tile
 from pulsora.nn.tiles.separate_tiles import SeparateTiles
 from pulsora.nn.tiles.tile_read import ReadPosition, read
 from pulsora.nn.tiles.weight_scaling import require_finite_weights, require_scales
@@ -326,15 +326,8 @@ class TileArray:
         }
 
     def __getattr__(self, name: str) -> object:
-        """Returns the state of tile i_j, whose tensors are attributes, as tools of torch ask for.
-
-        torch.distributed.checkpoint.state_dict follows the names of a state_dict through a model.
-        """
-        i, _, j = name.partition("_")
-        if i.isdecimal() and j.isdecimal() and int(i) < len(self.rows) and int(j) < len(self.cols):
-            return SavedTile(to_tensors(self.grid[int(i)][int(j)].state()))
-        require_no_module(name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        """Returns the state of tile i_j, whose tensors are attributes, for tools of torch."""
+        return saved_tile(self.grid if name[:1].isdecimal() else ((),), name)
 
     def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Restores the tensors of `state_tensors`, seed and scales included.

@@ -32,15 +32,18 @@ KINDS = {
 
 
 def samples(size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns x and d [BATCH, size]."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((BATCH, size)).astype("f")
     return x, (0.002 * rng.standard_normal((BATCH, size))).astype("f")
 
 
 def state_after(config: pl.TileConfig, device: str) -> bytes:
+    """Returns the state of a small tile after three mini-batches."""
     tile = pl.Tile(96, 96, config, seed=3, device=device)
     for seed in range(3):
-        tile.update(*samples(96, seed), lr=0.1)
+        x, d = (torch.from_numpy(a).to(device) for a in samples(96, seed))
+        tile.update(x, d, lr=0.1)
     return pl.state.dumps(tile.state())
 
 
@@ -61,6 +64,7 @@ def time_of(config: pl.TileConfig, size: int) -> float:
 
 
 def main() -> None:
+    """Compares and measures each kind."""
     parser = argparse.ArgumentParser(description="Times of updates of chains of arrays.")
     parser.add_argument("--size", type=int, default=4096, help="inputs and outputs of the tile")
     parser.add_argument("--out", type=Path, help="file for the table")

@@ -118,8 +118,8 @@ class Block {
   }
 
   /// The input of a unit for its sum, the encoder's output. A dropped unit has a sum of -infinity.
-  __device__ float inputOf(float sum) const {
-    const float output = rectified(sum);
+  __device__ float inputOf(float total) const {
+    const float output = rectified(total);
     return operand(p.options.dropout > 0.0f ? output * mask.scale : output);
   }
 

@@ -97,12 +97,14 @@ std::vector<std::unique_ptr<Crossbar>> chainOf(const TransferParams &p, const Co
 
 std::vector<const PulsedDevice *> cellsOf(const std::vector<std::unique_ptr<Crossbar>> &chain) {
   std::vector<const PulsedDevice *> cells;
+  cells.reserve(chain.size());
   for (const auto &each : chain) cells.push_back(&each->cells());
   return cells;
 }
 
 std::vector<float> factorsOf(const TransferParams &p) {
   std::vector<float> factors;
+  factors.reserve(static_cast<size_t>(p.arrays()));
   for (int64_t k = 0; k < p.arrays(); ++k) factors.push_back(p.weightOf(k));
   return factors;
 }

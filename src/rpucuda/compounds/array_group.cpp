@@ -9,6 +9,7 @@ namespace {
 std::vector<std::unique_ptr<Crossbar>> makeArrays(const CompoundSite &site,
                                                   const std::vector<GroupMember> &members) {
   std::vector<std::unique_ptr<Crossbar>> arrays;
+  arrays.reserve(members.size());
   for (const GroupMember &member : members) {
     arrays.push_back(std::make_unique<Crossbar>(site.context, member.device, site.dSize, site.xSize,
                                                 site.periphery, site.keys,
@@ -19,6 +20,7 @@ std::vector<std::unique_ptr<Crossbar>> makeArrays(const CompoundSite &site,
 
 std::vector<float> gammasOf(const std::vector<GroupMember> &members) {
   std::vector<float> gammas;
+  gammas.reserve(members.size());
   for (const GroupMember &member : members) gammas.push_back(member.gamma);
   return gammas;
 }
@@ -37,12 +39,14 @@ ArrayGroup::ArrayGroup(const CompoundSite &site, const std::vector<GroupMember> 
 
 std::vector<const PulsedDevice *> ArrayGroup::cells() const {
   std::vector<const PulsedDevice *> cells;
+  cells.reserve(arrays_.size());
   for (const auto &array : arrays_) cells.push_back(&array->cells());
   return cells;
 }
 
 std::vector<NamedArray> ArrayGroup::arrays() {
   std::vector<NamedArray> named;
+  named.reserve(arrays_.size());
   for (size_t k = 0; k < arrays_.size(); ++k) named.push_back({names_[k], arrays_[k].get()});
   return named;
 }

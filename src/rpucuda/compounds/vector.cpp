@@ -10,6 +10,7 @@ namespace {
 
 std::vector<GroupMember> membersOf(const VectorParams &p) {
   std::vector<GroupMember> members;
+  members.reserve(p.devices.size());
   for (size_t k = 0; k < p.devices.size(); ++k) {
     members.push_back({"array_" + std::to_string(k), p.devices[k], p.gamma(static_cast<int>(k))});
   }

@@ -87,6 +87,8 @@ PULSORA_HD float conductanceOf(float target, const DeviceDraws &draws,
 PULSORA_HD float polynomialOf(const FloatList &coefficients, float x) {
   float sum = 0.0f;
   for (int i = coefficients.count - 1; i >= 0; --i)
+    // The analyzer does not know that a list counts its numbers.
+    // NOLINTNEXTLINE(clang-analyzer-security.ArrayBound)
     sum = pulsora::fma(sum, x, coefficients.values[i]);
   return sum;
 }

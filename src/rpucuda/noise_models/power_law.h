@@ -34,6 +34,7 @@ struct PowerLawParams : NoiseParams {
 /// `Curves` has the functions of a model: programSigma(G, p) in uS, nuMean(G, p), nuStd(G, p), and
 /// readNoise(G, p), the Q above.
 template <class Curves>
+// NOLINTNEXTLINE(bugprone-crtp-constructor-accessibility): it has functions alone
 struct PowerLawOf {
   struct Time {
     float logRatio = 0.0f;    ///< ln(T / t_0)

@@ -43,14 +43,16 @@ struct ShiftTime {
 /// `Curves` has: times(p), a list of times in s; sigma(G, i, p) and shift(G, i, p) in uS at time i;
 /// extrapolates(p), whether the last segment goes on.
 template <class Curves>
+// NOLINTNEXTLINE(bugprone-crtp-constructor-accessibility): it has functions alone
 struct ShiftOf {
   using Time = ShiftTime;
 
   template <class P>
   static double lastTime(const P &p) {
     const FloatList times = Curves::times(p);
-    return Curves::extrapolates(p) ? std::numeric_limits<double>::infinity()
-                                   : static_cast<double>(times.values[times.count - 1]);
+    if (Curves::extrapolates(p)) return std::numeric_limits<double>::infinity();
+    // NOLINTNEXTLINE(clang-analyzer-security.ArrayBound): times are never empty
+    return static_cast<double>(times.values[times.count - 1]);
   }
   template <class P>
   static Time timeOf(double t, const P &p) {

@@ -88,10 +88,11 @@ std::string shortened(const std::string &text) {
   return text.size() <= kLongestName ? text : text.substr(0, kLongestName) + "[...]";
 }
 
+constexpr const char *kSpaces = " \t\n\v\f\r";
+
 /// The texts NAME of all `kName = "NAME"`.
 std::set<std::string> namesIn(const std::string &text) {
   constexpr std::string_view kWord = "kName";
-  constexpr const char *kSpaces = " \t\n\v\f\r";
   std::set<std::string> names;
   // Position behind spaces and `letter`, or npos.
   const auto behind = [&](size_t at, char letter) {

@@ -22,7 +22,7 @@ PACKAGE_FILES := pyproject.toml CMakeLists.txt scripts/package_metadata.py $(she
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell env -u OMP_NUM_THREADS nproc)
 
-.PHONY: demo test docs bench lint format asan tsan clang test-examples-build fuzz cuda-compile tidy tidy-tests nightly wheel wheel-cuda build configure extension clean help
+.PHONY: demo test docs bench lint format asan tsan clang test-examples-build fuzz cuda-compile tidy tidy-tests nightly wheel wheel-cuda golden build configure extension clean help
 .DELETE_ON_ERROR:
 # Compilers run in parallel anyway, and only one of them at a time may work in a build folder.
 .NOTPARALLEL:
@@ -51,6 +51,9 @@ configure: .venv/.tools
 # What the package needs, without tests and benchmarks.
 extension: configure
 	cmake --build --preset $(PRESET) --target _core
+
+golden: build ## Write the golden values of `pulsora selftest` anew
+	PYTHONPATH=$(BUILD)/python $(PYTHON) scripts/write_golden.py
 
 bench: build .venv/.installed-demo-$(PRESET) ## Measure speed; every case is checked before it is timed
 	@mkdir -p $(REPORTS)
@@ -111,8 +114,8 @@ tidy tidy-tests: .venv/.tools-lint
 	cmake --preset tidy -DPython_EXECUTABLE=$(CURDIR)/$(PYTHON) --log-level=WARNING
 	printf '%s\n' $(TIDY_FILES) | xargs -r -n 1 -P $(CMAKE_BUILD_PARALLEL_LEVEL) clang-tidy -p build/tidy --quiet
 
-cuda-compile: .venv/.tools ## Compile (as far as PTX) and link the CUDA backend; needs nvcc, no GPU
-	cmake --preset cuda -B build/cuda-compile -DCMAKE_CUDA_ARCHITECTURES=90-virtual -DPULSORA_CPU_ISAS=V2 \
+cuda-compile: .venv/.tools ## Compile and link the CUDA backend for its oldest and its newest GPUs; needs nvcc, no GPU
+	cmake --preset cuda -B build/cuda-compile -DCMAKE_CUDA_ARCHITECTURES="75-real;90-virtual" -DPULSORA_CPU_ISAS=V2 \
 	  -DPULSORA_TEST_SOURCES="cuda/*.cpp" -DPULSORA_PYTHON=OFF --log-level=WARNING
 	cmake --build build/cuda-compile --target rpucuda_tests
 

@@ -186,32 +186,47 @@ def rollouts(device: torch.device, threads: int) -> list[Row]:
 
 
 def small(device: torch.device, threads: int) -> list[Row]:
-    """Encoder and correction."""
-    rng = np.random.default_rng(2)
-    x, w, b = (rng.standard_normal(s).astype(np.float32) for s in ((32, 64), (64, 128), (128,)))
-    gx, gw, gb = (torch.from_numpy(a).to(device) for a in (x, w, b))
-    tx, tw, tb = (torch.from_numpy(a) for a in (x, w, b))
-    np.testing.assert_allclose(encode(gx, gw, gb).cpu(), encode(x, w, b), rtol=1e-5, atol=1e-5)
+    """Encoder and correction, of few rows and of many."""
     trained, features = ensemble(5, 256).to(device), torch.randn(32, 64, device=device)
     added = torch.randn(5, 32, 10, device=device)
-    return [
-        Row(
-            "a whole prediction: encode, rollout (hidden 256, 10 steps), correction",
-            lambda: rollout(trained, features, 10).mean + added,
-            None,
-            None,
-            None,
-            None,
-        ),
-        Row(
-            "encode, 32 x 64 by 64 x 128",
-            lambda: encode(gx, gw, gb),
-            lambda: torch.relu(torch.addmm(gb, gx, gw)),
-            lambda: encode(x, w, b, threads=threads),
-            lambda: torch.relu(torch.addmm(tb, tx, tw)),
-            None,
-        ),
-    ]
+    whole = "a whole prediction: encode, rollout (hidden 256, 10 steps), correction"
+    rows = [Row(whole, lambda: rollout(trained, features, 10).mean + added, None, None, None, None)]
+    for count in (32, 65536):
+        rows += [encoding(count, device, threads), correction(count, device)]
+    return rows
+
+
+def encoding(count: int, device: torch.device, threads: int) -> Row:
+    """relu(x W + b) of `count` rows."""
+    rng = np.random.default_rng(2)
+    shapes = (count, 64), (64, 128), (128,)
+    x, w, b = (rng.standard_normal(s).astype(np.float32) for s in shapes)
+    gx, gw, gb = (torch.from_numpy(a).to(device) for a in (x, w, b))
+    tx, tw, tb = (torch.from_numpy(a) for a in (x, w, b))
+    np.testing.assert_allclose(encode(gx, gw, gb).cpu(), encode(x, w, b), rtol=1e-5, atol=1e-4)
+    return Row(
+        f"encode, {count} x 64 by 64 x 128",
+        lambda: encode(gx, gw, gb),
+        lambda: torch.relu(torch.addmm(gb, gx, gw)),
+        lambda: encode(x, w, b, threads=threads),
+        lambda: torch.relu(torch.addmm(tb, tx, tw)),
+        max(2 * 64 * 128 * count / FLOPS, 4 * (64 + 128) * count / BYTES),
+    )
+
+
+def correction(count: int, device: torch.device) -> Row:
+    """p + c, a sum of torch, for `count` rows of 75 steps."""
+    torch.manual_seed(2)
+    p, c = torch.randn(count, 75), torch.randn(count, 75)
+    gp, gc = p.to(device), c.to(device)
+    return Row(
+        f"correction, {count} x 75",
+        lambda: gp + gc,
+        None,
+        lambda: p + c,
+        None,
+        3 * 4 * 75 * count / BYTES,
+    )
 
 
 def decompositions(device: torch.device, threads: int) -> list[Row]:

@@ -25,6 +25,7 @@ SHAPE = (28, 28)
 
 _PLAIN: dict[str, Callable[[], nn.Module]] = {
     "mlp": lambda: perceptron((SHAPE[0] * SHAPE[1], 256, 128, CLASSES)),
+    "small": lambda: perceptron((SHAPE[0] * SHAPE[1], 128, CLASSES)),
     "one": lambda: perceptron((SHAPE[0] * SHAPE[1], 256, CLASSES)),
     "lenet": lambda: lenet(SHAPE, CLASSES),
     "transformer": lambda: Transformer(SHAPE, CLASSES),
@@ -32,7 +33,7 @@ _PLAIN: dict[str, Callable[[], nn.Module]] = {
 
 
 def make(name: str, config_of: ConfigOf, seed: int, device: str) -> nn.Module:
-    """The network mlp (784-256-128-10), one (784-256-10), lenet or transformer.
+    """The network mlp (784-256-128-10), one (784-256-10), small (784-128-10), lenet or transformer.
 
     torch's generator gives its weights.
     """

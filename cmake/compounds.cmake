@@ -9,6 +9,7 @@ set(PULSORA_COMPOUNDS
   VectorParams=compounds/vector.h
   ReferenceParams=compounds/reference.h
   OneSidedParams=compounds/one_sided.h
+  MixedPrecisionParams=compounds/mixed_precision_parameters.h
   LRTTParams=lrtt/parameters.h
   InferenceParams=inference/inference_device.h)
 

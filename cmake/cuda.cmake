@@ -41,8 +41,8 @@ if(NOT CMAKE_CUDA_COMPILER)
 endif()
 
 if(NOT CMAKE_CUDA_ARCHITECTURES)
-  # Machine code for A100 and H100, and PTX that the driver compiles for other GPUs.
-  set(CMAKE_CUDA_ARCHITECTURES 80 90)
+  # Machine code for T4, A100 and H100, and PTX that the driver compiles for other GPUs.
+  set(CMAKE_CUDA_ARCHITECTURES 75-real 80 90)
 endif()
 set(CMAKE_CUDA_STANDARD 17)
 set(CMAKE_CUDA_STANDARD_REQUIRED ON)

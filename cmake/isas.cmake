@@ -6,7 +6,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(PULSORA_ISA_FLAGS_V2 -march=x86-64-v2)
   set(PULSORA_ISA_FLAGS_V3 -march=x86-64-v3)
   set(PULSORA_ISA_FLAGS_V4 -march=x86-64-v4 -mprefer-vector-width=512)
-  set(PULSORA_ISA_FLAGS_V4Popcnt ${PULSORA_ISA_FLAGS_V4} -mavx512vpopcntdq)
+  set(PULSORA_ISA_FLAGS_V4Popcnt ${PULSORA_ISA_FLAGS_V4} -mavx512vpopcntdq -mavx512vnni)
 else()
   # On other processors there is one set, the compiler's default, named like the plainest set.
   set(all_isas V2)

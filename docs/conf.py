@@ -100,7 +100,8 @@ Gallery
 =======
 
 The numbered examples of ``examples/``, run when this site was built. Other examples there are a
-device model, a compound and C++ programs.
+device model, a compound and C++ programs. :doc:`/start/from_aihwkit_examples` lists the scripts of
+``examples/from_aihwkit``.
 """
 
 

@@ -15,7 +15,7 @@ DATA = digits()
 def network(seed: int) -> nn.Sequential:
     """A network with one analog layer."""
     torch.manual_seed(seed)
-    config = pl.presets.EcRamLRTT(rank=4)
+    config = pl.presets.EcRamLRTT(rank=4, transfer_every=20)
     return nn.Sequential(pl.nn.AnalogLinear(64, 32, config=config), nn.Tanh(), nn.Linear(32, 10))
 
 

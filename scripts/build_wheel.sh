@@ -5,7 +5,7 @@
 # Options go to pip, such as --config-settings=cmake.define.PULSORA_CPU_ISAS=V2 for a shorter build.
 # Both files go to dist/. The wheel needs a C library no older than this machine's: the name of the
 # wheel says which (manylinux_2_xx). CUDA_ARCHITECTURES chooses the GPUs of a CUDA wheel; by default
-# A100 and newer.
+# T4 and newer.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=${1:-}

@@ -4,6 +4,7 @@
 # Usage: scripts/gpu_check.sh [--quick | --untimed] [--results DIR]
 #   --quick     tests alone
 #   --untimed   tests and the checkers of compute-sanitizer, without benchmarks
+#   CHECK_SECONDS limits each checker (300), CUDA_ARCHITECTURES names what is built ("80;90").
 #   --results   where the logs, summary.txt and benchmark.json go; build/gpu-check by default
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -53,18 +54,20 @@ all='-CudaMemory.*:CudaTileGrid.*EveryShape:CudaUpdate.Property36_EveryModel*:Cu
 some='CudaProduct.*:CudaUpdate.Property36_Words*:CudaUpdate.Property37_*:CudaStream.*:CudaTile.*States*:CudaTile.*Inputs*:CudaTile.*Repeated*'
 some+='-CudaStream.AStepGraphRefuses*:CudaStream.*LargeTile*'
 check() { # check NAME TOOL TESTS
-  run "$1" timeout 300 compute-sanitizer --tool "$2" --error-exitcode 1 $build/rpucuda_tests --gtest_brief=1 \
+  run "$1" timeout "${CHECK_SECONDS:-300}" compute-sanitizer --tool "$2" --error-exitcode 1 $build/rpucuda_tests --gtest_brief=1 \
     --gtest_filter="$3"
 }
-# pytest-benchmark, where a machine has it, refuses to run in several processes.
+# Tests of these names, which have cases for a GPU. pytest-benchmark, where a machine has it,
+# refuses to run in several processes.
+named=(accumulation_conv adapter_gradients adapter_span asymmetric bench capture conversion_outputs 'cuda*'
+  evaluation 'forecast_*' gated_adapter gpu_source hardware_aware hugging_face hybrid_runs inference 'lowrank*'
+  'peft*' programming reseed step_graph steps tile_grid torch_conv torch_cuda torch_recurrent training_step
+  integer_reads mixed_precision transfer vector_cells weight_penalties weight_scaling write_verify)
 python_tests() {
-  run python timeout 400 env PYTHONPATH=$build/python OMP_NUM_THREADS=2 PULSORA_EXAMPLES_BUILD=$build "$python" -m pytest -q -n 4 -p no:benchmark \
-    tests/python/test_cuda*.py tests/python/test_torch_cuda.py tests/python/test_step_graph.py \
-    tests/python/test_training_step.py tests/python/test_capture.py tests/python/test_tile_grid.py tests/python/test_gpu_source.py tests/python/test_bench.py \
-    tests/python/test_torch_conv.py tests/python/test_torch_recurrent.py tests/python/test_weight_scaling.py \
-    tests/python/test_lowrank.py tests/python/test_lowrank_operators.py tests/python/test_lowrank_linear.py tests/python/test_lowrank_numbers.py tests/python/test_adapter_gradients.py tests/python/test_forecast_trainer.py \
-    tests/python/test_gated_adapter.py tests/python/test_peft.py tests/python/test_peft_itself.py \
-    tests/python/test_asymmetric.py tests/python/test_hugging_face.py tests/python/test_adapter_span.py \
+  local files=() name
+  for name in "${named[@]}"; do files+=(tests/python/test_$name.py); done # $name may hold a *
+  run python timeout 400 env PYTHONPATH=$build/python OMP_NUM_THREADS=2 PULSORA_EXAMPLES_BUILD=$build "$python" -m pytest \
+    -q -n 8 -p no:benchmark --dist loadfile "${files[@]}" \
     tests/python/test_custom_compound.py::test_a_compound_from_outside_the_tree_is_one_like_any_other \
     tests/python/test_models.py::test_networks_train_on_a_gpu \
     tests/python/test_distributed.py::test_processes_on_gpus_have_the_bits_of_one
@@ -78,6 +81,7 @@ if [ $quick = 0 ]; then
   # initcheck misses writes of cuBLAS by the copy engine, which these gradients read.
   check initcheck initcheck "$all:CudaLowRankOf*Property46*" & checks+=($!)
   check racecheck racecheck "$some" & checks+=($!)
+  check racecheck-lines racecheck 'CudaLineVisits.*:CudaProgramming.*' & checks+=($!)
   check racecheck-lowrank racecheck "CudaLowRank*-*DoublePrecision" & checks+=($!)
 fi
 run tests timeout 400 $build/rpucuda_tests

@@ -19,7 +19,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from pulsora._internal import command_start
+
 try:
+    command_start.begin()  # before the imports below, which take their time
     from pulsora import _core  # noqa: F401 - before all others, which import it too
 except ImportError as error:
     if "libcublas" not in str(error):
@@ -29,7 +32,17 @@ except ImportError as error:
         "pip install 'nvidia-cublas>=13,<14' beside pulsora, or install a pulsora without CUDA"
     ) from error
 
-from pulsora import config, devices, fit, forecast, noise_models, presets, runtime, state
+from pulsora import (
+    config,
+    devices,
+    fit,
+    forecast,
+    noise_models,
+    presets,
+    prototype,
+    runtime,
+    state,
+)
 from pulsora._core import (
     CompileError,
     CompilerNotFound,
@@ -54,10 +67,12 @@ if TYPE_CHECKING:
         conversion_report,
         convert_to_analog,
         convert_to_digital,
+        merge,
         reseed,
         with_io,
     )
     from pulsora.inference import drift, program
+    from pulsora.verification import selftest
 
 __all__ = [
     "AGAD",
@@ -89,6 +104,7 @@ __all__ = [
     "forecast",
     "inference",
     "lowrank",
+    "merge",
     "nn",
     "noise_models",
     "optim",
@@ -96,8 +112,10 @@ __all__ = [
     "plot",
     "presets",
     "program",
+    "prototype",
     "reseed",
     "runtime",
+    "selftest",
     "state",
     "training_step",
     "with_io",
@@ -119,8 +137,10 @@ _ON_FIRST_USE = {
     "convert_to_analog": "pulsora.convert",
     "convert_to_digital": "pulsora.convert",
     "drift": "pulsora.inference",
+    "merge": "pulsora.convert",
     "program": "pulsora.inference",
     "reseed": "pulsora.convert",
+    "selftest": "pulsora.verification",
     "with_io": "pulsora.convert",
 }
 

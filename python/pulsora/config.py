@@ -56,6 +56,8 @@ class CompoundFacts(NamedTuple):
     """Whether one tile serves a whole layer, and is read in blocks."""
     digital_weight: bool
     """Whether a layer holds its weight as a parameter of torch, which any optimiser trains."""
+    follows: bool
+    """With `digital_weight`: whether cells follow the parameter by pulses after each step."""
 
 
 class TileConfig(Parameters):

@@ -15,6 +15,7 @@ __all__ = [
     "IdealConfig",
     "InferenceConfig",
     "LRTTConfig",
+    "MixedPrecisionConfig",
     "OneSidedConfig",
     "ReferenceConfig",
     "SingleConfig",
@@ -45,6 +46,7 @@ _NoiseManagement: TypeAlias = Literal[
     "constant",
     "average_abs_max",
     "abs_max_np_sum",
+    "input_range",
 ]
 _BoundManagement: TypeAlias = Literal[
     "none",
@@ -75,6 +77,12 @@ _ReadIo: TypeAlias = Literal[
 _ReferenceStart: TypeAlias = Literal[
     "zero",
     "symmetric_point",
+]
+_Cells: TypeAlias = Literal[
+    "single",
+    "vector",
+    "reference",
+    "one_sided",
 ]
 _RankScaling: TypeAlias = Literal[
     "none",
@@ -107,10 +115,12 @@ _Chopper: TypeAlias = Literal[
     "reinit",
 ]
 _TransferMode: TypeAlias = Literal[
+    "auto",
     "lossless",
     "single",
     "exact",
     "verified",
+    "write_verify",
 ]
 _TransferRead: TypeAlias = Literal[
     "exact",
@@ -280,11 +290,14 @@ class IOParameters(Parameters):
     """
     noise_management: _NoiseManagement
     """Scale that a sample is divided by before the DAC: none, its largest absolute value, its
-    largest value, nm_thres, a running mean of absolute maxima, or the scale that keeps the
-    sums of positive and of negative inputs within the ADC.
+    largest value, nm_thres, a running mean of absolute maxima, the scale that keeps the
+    sums of positive and of negative inputs within the ADC, or 'input_range', nm_thres as
+    calibrated or learned.
     """
     nm_thres: float
-    """[input] >= 0. Scale of 'constant'; upper limit of the scale of 'abs_max', 0 being none."""
+    """[input] >= 0. Scale of 'constant' and 'input_range'; upper limit of the scale of
+    'abs_max', 0 being none.
+    """
     nm_decay: float
     """>= 0 and <= 1. Weight of a new sample in the running mean of 'average_abs_max'."""
     nm_assumed_wmax: float
@@ -323,6 +336,10 @@ class IOParameters(Parameters):
     """[1/scaled output] >= 0. Series resistance of an output line."""
     r_series_max_total: float
     """>= 0. Upper limit of r_series times the line's current; 0 is none."""
+    weight_bits: int | Literal["auto"]
+    """[bits] Product of the read: in integers, of weights of 24 or 16 bits; 32 in floating
+    point; 'auto' chooses.
+    """
     def __init__(
         self,
         *,
@@ -361,6 +378,7 @@ class IOParameters(Parameters):
         v_offset_w_min: float = -1.0,
         r_series: float = 0.0,
         r_series_max_total: float = 0.0,
+        weight_bits: int | Literal["auto"] = "auto",
     ) -> None: ...
 
 class CompoundFacts(NamedTuple):
@@ -372,6 +390,7 @@ class CompoundFacts(NamedTuple):
     waits_for_host: bool
     spans_layer: bool
     digital_weight: bool
+    follows: bool
 
 class TileConfig(Parameters):
     """Everything that defines a tile but its sizes and its seed."""
@@ -723,6 +742,124 @@ class OneSidedConfig(TileConfig):
         update: UpdateParameters = ...,
     ) -> None: ...
 
+class MixedPrecisionConfig(TileConfig):
+    """Cells that follow a digital weight by counted pulses (mixed precision): any optimiser
+    trains the digital weight, and a cell is pulsed where it lags by a whole step.
+    """
+
+    visible: Device
+    """Device model of the array that follows; of the first one with cells = 'vector', of both
+    with 'one_sided'.
+    """
+    cells: _Cells
+    """Arrays of the weight: a 'single' one; a 'vector' of `visible` and `others`; 'reference',
+    `visible` less an array of references; 'one_sided', two arrays that are pulsed up alone.
+    """
+    others: tuple[Device, ...]
+    """1 to 8 devices. Device models of the arrays after the first, with cells = 'vector'."""
+    gamma_vec: tuple[float, ...]
+    """Factors of the arrays in the weight, with cells = 'vector'; empty is 1/n for each of n."""
+    update_policy: _UpdatePolicy
+    """The arrays that a row of pulses goes to, with cells = 'vector': 'all', with the same
+    numbers; 'single_fixed', the first; 'single_sequential', in turn; 'single_random'.
+    """
+    reference: Device
+    """Device model of the references, with cells = 'reference'."""
+    reference_start: _ReferenceStart
+    """What references are programmed to when a tile is made: 'zero', or the 'symmetric_point'
+    of each cell. Tile.calibrate() programs them later.
+    """
+    reference_pulses: int
+    """[pulse pairs] >= 0 and <= 100000. Pairs of a pulse up and one down that find the
+    symmetric point; 0 is exact.
+    """
+    refresh_every: int
+    """[mini-batches] >= 0 and <= 1e+15. Mini-batches per refresh of pairs, with cells =
+    'one_sided'; 0 is never.
+    """
+    refresh_upper_thres: float
+    """[relative] >= 0. A pair is refreshed if the larger of its conductances is above this
+    share of w_max, and the smaller one above refresh_lower_thres.
+    """
+    refresh_lower_thres: float
+    """[relative] >= 0. See refresh_upper_thres."""
+    read_io: _ReadIo
+    """'shared': the weighted sum of the arrays is read through one periphery; 'per_array':
+    each array is read through a periphery of its own, and the results are added with their
+    factors.
+    """
+    digital_weight: bool
+    """Whether layers hold the digital weight as a parameter of torch, which any optimiser
+    trains; otherwise the tile adds up the outer products of updates.
+    """
+    granularity: float
+    """[weight] >= 0. Lag of a cell that is sent as one unit; 0 is the mean change of the
+    weight by a pulse.
+    """
+    transfer_lr: float
+    """> 0. Factor on what is sent: a unit is granularity * transfer_lr in pulses, rounded at
+    random where that is no whole number.
+    """
+    transfer_every: int
+    """[mini-batches] >= 0 and <= 1e+15. Mini-batches per transfer; 0 is never."""
+    n_rows_per_transfer: int
+    """[rows] >= 0. Rows that a transfer sends, one after another; 0 is all."""
+    random_row: bool
+    """Draw the first row of each transfer; otherwise rows follow one another."""
+    bl_max: int
+    """[pulses] >= 1 and <= 65536. Most pulses of a cell in a transfer; the rest is sent later."""
+    exact_counts: bool
+    """Whether each cell gets its number of pulses; otherwise each row is sent by the pulse
+    trains of `update`, with both managements, which deliver it in the mean.
+    """
+    n_x_bins: int
+    """[levels] >= 0 and <= 65536. Levels of x in the outer products of updates, relative to
+    the largest |x| of the sample; 0 is exact.
+    """
+    n_d_bins: int
+    """[levels] >= 0 and <= 65536. Levels of d; see n_x_bins."""
+    stoc_round_x: bool
+    """Whether x is rounded to its levels at random, with the right mean."""
+    stoc_round_d: bool
+    """Whether d is rounded to its levels at random."""
+    forward: IOParameters
+    """Periphery of the forward read."""
+    backward: IOParameters
+    """Periphery of the backward read."""
+    update: UpdateParameters
+    """Pulsed update."""
+    def __init__(
+        self,
+        *,
+        visible: Device = ...,
+        cells: _Cells = "single",
+        others: Sequence[Device] = ...,
+        gamma_vec: Sequence[float] = ...,
+        update_policy: _UpdatePolicy = "all",
+        reference: Device = ...,
+        reference_start: _ReferenceStart = "symmetric_point",
+        reference_pulses: int = 0,
+        refresh_every: int = 1,
+        refresh_upper_thres: float = 0.75,
+        refresh_lower_thres: float = 0.25,
+        read_io: _ReadIo = "shared",
+        digital_weight: bool = True,
+        granularity: float = 0.0,
+        transfer_lr: float = 1.0,
+        transfer_every: int = 1,
+        n_rows_per_transfer: int = 0,
+        random_row: bool = False,
+        bl_max: int = 31,
+        exact_counts: bool = True,
+        n_x_bins: int = 0,
+        n_d_bins: int = 0,
+        stoc_round_x: bool = True,
+        stoc_round_d: bool = True,
+        forward: IOParameters = ...,
+        backward: IOParameters = ...,
+        update: UpdateParameters = ...,
+    ) -> None: ...
+
 class LRTTConfig(TileConfig):
     """The pulsed low-rank adapter: fast arrays A [d, K] and B [K, x] on a visible array W [d,
     x].
@@ -804,15 +941,27 @@ class LRTTConfig(TileConfig):
     convolution, one per pixel of the output).
     """
     transfer_mode: _TransferMode
-    """'lossless': as many pulse trains per component as its largest element needs; 'single':
-    one clipped pulse train; 'exact': a digital write; 'verified': lossless, then the part
-    that a read finds missing is sent again.
+    """'write_verify': each cell is read and pulsed until it lies within transfer_tolerance of
+    its target; 'lossless': as many pulse trains per component as its largest element needs;
+    'verified': lossless, then the part that a read finds missing is sent again; 'single':
+    one clipped pulse train; 'exact': a digital write; 'auto': 'write_verify', or 'lossless'
+    with a pulse_type that sends no pulses, which adds A B in floating point.
     """
     transfer_max_trains: int
     """[pulse trains] >= 1. Upper limit of pulse trains per component."""
-    transfer_rounds: int
-    """[rounds] >= 1. Largest number of times that a 'verified' transfer is read back and sent
-    again.
+    transfer_rounds: int | Literal["auto"]
+    """[rounds] Largest number of times that a 'verified' transfer is read back and sent again
+    ('auto': 3), or that 'write_verify' reads and pulses a cell ('auto': 24).
+    """
+    transfer_tolerance: float | Literal["auto"]
+    """[weight] 'write_verify': largest distance of a cell from its target; 'auto': 0.02 of the
+    range of a cell, or less where a cell is quieter.
+    """
+    transfer_max_pulses: int
+    """[pulses] >= 1. 'write_verify': most pulses of a cell between two reads."""
+    keep_rest: bool
+    """'write_verify' with reinit = 'decay' or 'keep_b': whether A keeps what cells did not
+    take, as far as products with B can be that.
     """
     transfer_read: _TransferRead
     """Reads of A and B for a transfer: 'exact', or 'analog': one-hot inputs through the
@@ -881,9 +1030,12 @@ class LRTTConfig(TileConfig):
         swap_xd: bool = False,
         transfer_every: int = 1000,
         units_in_mbatch: bool = True,
-        transfer_mode: _TransferMode = "verified",
+        transfer_mode: _TransferMode = "auto",
         transfer_max_trains: int = 64,
-        transfer_rounds: int = 3,
+        transfer_rounds: int | Literal["auto"] = "auto",
+        transfer_tolerance: float | Literal["auto"] = "auto",
+        transfer_max_pulses: int = 1000,
+        keep_rest: bool = True,
         transfer_read: _TransferRead = "exact",
         transfer_use_update_management: bool = False,
         transfer_use_bl_management: bool = False,
@@ -928,6 +1080,14 @@ class InferenceConfig(TileConfig):
     scaling_per: _ScalingPer
     """Weights whose largest magnitude uses the whole range of a cell: of each 'output', or of
     the 'tile'.
+    """
+    scaling_quantile: float
+    """> 0 and <= 1. Share of these weights that the range holds; weights beyond it are
+    clipped. 1 is the largest magnitude.
+    """
+    read_window: float
+    """[s] >= 0. Time that separates 1/f noise: what is slower is frozen in the conductances,
+    what is faster is drawn by each read; 0 freezes all of it.
     """
     compensation: _Compensation
     """Compensation of drift after programming: one factor from one-hot reads for the tile
@@ -994,6 +1154,8 @@ class InferenceConfig(TileConfig):
         stuck_low: float = 0.0,
         stuck_high: float = 0.0,
         scaling_per: _ScalingPer = "output",
+        scaling_quantile: float = 1.0,
+        read_window: float = 0.0,
         compensation: _Compensation = "global",
         compensation_read: _CompensationRead = "converters",
         modifier: _Modifier = "none",

@@ -1,4 +1,4 @@
-"""Figures: a device's response to pulses, training curves, the fidelity of transfers.
+"""Figures: a device's response to pulses, drift, training curves, the fidelity of transfers.
 
     pl.plot.plot_device(pl.devices.EcRam())
 
@@ -16,8 +16,9 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 
 from pulsora._internal.checks import require_at_least
-from pulsora._internal.figures import ShownFigure
+from pulsora._internal.figures import COLORS, ShownFigure
 from pulsora.config import SingleConfig, UpdateParameters
+from pulsora.drift_curves import DriftCurves, draw_drift, drift_curves
 from pulsora.tile import Tile
 
 if TYPE_CHECKING:
@@ -31,14 +32,18 @@ if TYPE_CHECKING:
     from pulsora.bench.measure import Result
     from pulsora.devices import Device
     from pulsora.forecast.loss_curve.forecast import LossForecast
+    from pulsora.noise_models import NoiseModel
 
 __all__ = [
+    "DriftCurves",
     "Response",
     "device_response",
     "draw_response",
+    "drift_curves",
     "plot_accuracy",
     "plot_comparison",
     "plot_device",
+    "plot_drift",
     "plot_forecast",
     "plot_roofline",
     "plot_training",
@@ -46,9 +51,6 @@ __all__ = [
 ]
 
 _MARKERS = ("o", "^", "D", "v", "P", "X")
-_COLORS = ("#1b6ca8", "#d1495b", "#2e933c", "#7a5195", "#e08e0b")
-
-
 _NEARLY = 0.95  # share of the range of weights that pulses cross by default
 _ENOUGH = 1e15  # learning rate, the largest that there is
 _MOST_RANGES = 20.0  # limit of pulses by default, in ranges of weights over dw_min
@@ -145,9 +147,9 @@ def draw_response(axes: Axes, response: Response, title: str) -> None:
     few = response.typical(min(5, weights.shape[1]))
     single = axes.plot(response.pulses, few, color="0.6", linewidth=0.6)[0]
     band = axes.fill_between(
-        response.pulses, mean - spread, mean + spread, color=_COLORS[0], alpha=0.2, linewidth=0
+        response.pulses, mean - spread, mean + spread, color=COLORS[0], alpha=0.2, linewidth=0
     )
-    (line,) = axes.plot(response.pulses, mean, color=_COLORS[0])
+    (line,) = axes.plot(response.pulses, mean, color=COLORS[0])
     bounds = [axes.axhline(at, color="0.3", linestyle="--", lw=0.8) for at in response.bounds]
     axes.axvline(response.turn, color="0.5", linestyle=":", linewidth=0.8)
     axes.set(title=title, xlabel="pulses (up, then down)", ylabel="weight")
@@ -164,6 +166,15 @@ def plot_device(device: Device, *, title: str = "", **options: Any) -> Figure:
     figure = ShownFigure(figsize=(6.0, 4.2), layout="constrained")
     response = device_response(device, **options)
     draw_response(figure.subplots(), response, title or type(device).__name__)
+    return figure
+
+
+def plot_drift(model: NoiseModel | DriftCurves, *, title: str = "", **options: Any) -> Figure:
+    """Conductances of a noise model over time; options as of `drift_curves`, or its result."""
+    figure = ShownFigure(figsize=(6.0, 4.2), layout="constrained")
+    curves = model if isinstance(model, DriftCurves) else drift_curves(model, **options)
+    name = "" if isinstance(model, DriftCurves) else model.model
+    draw_drift(figure.subplots(), curves, title or name, COLORS)
     return figure
 
 
@@ -208,7 +219,7 @@ def plot_accuracy(histories: Mapping[str, Sequence[Mapping[str, float]]]) -> Fig
     axes = figure.subplots()
     labels = []
     for number, (name, history) in enumerate(histories.items()):
-        color = _COLORS[number % len(_COLORS)]
+        color = COLORS[number % len(COLORS)]
         epochs = [row["epoch"] for row in history]
         accuracy = [100.0 * row["accuracy"] for row in history]
         axes.plot(epochs, accuracy, color=color, marker=".")
@@ -236,7 +247,7 @@ def _draw_curves(
 ) -> None:
     """Draws loss and accuracy by epoch, each run in a colour of its own unless `style` sets one."""
     for number, (name, history) in enumerate(histories.items()):
-        own = {"color": _COLORS[number % len(_COLORS)], "marker": ".", "label": name} | style
+        own = {"color": COLORS[number % len(COLORS)], "marker": ".", "label": name} | style
         epochs = [row["epoch"] for row in history]
         loss.plot(epochs, [row["loss"] for row in history], **own)
         test.plot(epochs, [100.0 * row["accuracy"] for row in history], **own)
@@ -252,10 +263,10 @@ def plot_forecast(forecast: LossForecast, target: float | None = None) -> Figure
     figure = ShownFigure(figsize=(6.4, 4.0), layout="constrained")
     axes = figure.subplots()
     seen = np.arange(1, len(forecast.observed) + 1)
-    axes.plot(seen, forecast.observed, color=_COLORS[0], marker=".", label="so far")
-    axes.plot(forecast.steps, forecast.expected, color=_COLORS[1], label="expected")
+    axes.plot(seen, forecast.observed, color=COLORS[0], marker=".", label="so far")
+    axes.plot(forecast.steps, forecast.expected, color=COLORS[1], label="expected")
     axes.fill_between(
-        forecast.steps, forecast.lower, forecast.upper, color=_COLORS[1], alpha=0.2, linewidth=0,
+        forecast.steps, forecast.lower, forecast.upper, color=COLORS[1], alpha=0.2, linewidth=0,
         label=f"with probability {forecast.level:g}",
     )  # fmt: skip
     if target is not None:
@@ -308,9 +319,9 @@ def plot_transfer(transfers: Sequence[Mapping[str, float]]) -> Figure:
     figure = ShownFigure(figsize=(6.0, 3.6), layout="constrained")
     axes = figure.subplots()
     numbers = np.arange(1, len(transfers) + 1)
-    axes.plot(numbers, [t["gain"] for t in transfers], color=_COLORS[0], label="gain")
+    axes.plot(numbers, [t["gain"] for t in transfers], color=COLORS[0], label="gain")
     axes.plot(
-        numbers, [t["undelivered"] for t in transfers], color=_COLORS[1], label="undelivered share"
+        numbers, [t["undelivered"] for t in transfers], color=COLORS[1], label="undelivered share"
     )
     axes.axhline(1.0, color="0.6", linestyle=":", linewidth=0.8)
     axes.set(title="fidelity of transfers", xlabel="transfer", ylabel="share of transfer_lr A B")
@@ -342,7 +353,7 @@ def plot_roofline(results: Sequence[Result], ceilings: Ceilings, title: str = ""
         axes.plot(
             intensity,
             result.work.operations / result.time.median,
-            color=_COLORS[operations.index(result.case.operation) % len(_COLORS)],
+            color=COLORS[operations.index(result.case.operation) % len(COLORS)],
             marker=_MARKERS[tiles.index(result.case.tile) % len(_MARKERS)],
             markersize=7.0 + 3.0 * sizes.index(result.case.size),
             markeredgecolor="white",
@@ -354,7 +365,7 @@ def plot_roofline(results: Sequence[Result], ceilings: Ceilings, title: str = ""
     label = f"{ceilings.bytes:.3g} bytes/s, {ceilings.operations:.3g} operations/s"
     axes.plot(x, roof, color="0.4", linewidth=1.2, label=label)
     for number, name in enumerate(operations):
-        axes.plot([], [], "s", color=_COLORS[number % len(_COLORS)], label=name)
+        axes.plot([], [], "s", color=COLORS[number % len(COLORS)], label=name)
     for number, name in enumerate(tiles):
         axes.plot([], [], _MARKERS[number % len(_MARKERS)], color="0.5", label=name)
     axes.set(xscale="log", yscale="log", title=title)

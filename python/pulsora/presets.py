@@ -4,8 +4,10 @@ Every device preset (`EcRam()`, see `pulsora.devices`) has two configurations, w
 `io()`: `EcRamSingle()`, one array under plain pulsed SGD, and `EcRamLRTT(rank=16)`, an array with a
 pulsed low-rank adapter. Six of them have `EcRamPair()` and `EcRamQuad()`, two and four arrays that
 act as one weight, and chains of arrays (`transfer_presets`): `EcRamTikiTaka()`, `EcRamTTv2()`,
-`EcRamChoppedTTv2()`, `EcRamAGAD()`. `PCMPair()` has two arrays of cells that can only grow. All
-take any setting of the configuration.
+`EcRamChoppedTTv2()`, `EcRamAGAD()`. Eight have mixed precision (`mixed_precision_presets`):
+`EcRamMixedPrecision()`. `PCMPair()` has two arrays of cells that can only grow. `StandardHWA()`,
+`AnalogFoundation()` and `ReRamCMO()` are arrays that are programmed once. All take any setting of
+the configuration.
 """
 
 from __future__ import annotations
@@ -27,6 +29,17 @@ from pulsora.devices import (
     SixT1C,
 )
 from pulsora.devices.presets import device, names
+from pulsora.inference_presets import AnalogFoundation, ReRamCMO, StandardHWA, noise_model
+from pulsora.mixed_precision_presets import (
+    CapacitorMixedPrecision,
+    EcRamMixedPrecision,
+    EcRamMOMixedPrecision,
+    GokmenVlasovMixedPrecision,
+    IdealizedMixedPrecision,
+    PCMMixedPrecision,
+    ReRamESMixedPrecision,
+    ReRamSBMixedPrecision,
+)
 from pulsora.preset_io import io
 from pulsora.transfer_presets import (
     CapacitorAGAD,
@@ -65,10 +78,12 @@ __all__ = [
     "DEVICES",
     "ONE_SIDED",
     "PCM",
+    "AnalogFoundation",
     "Capacitor",
     "CapacitorAGAD",
     "CapacitorChoppedTTv2",
     "CapacitorLRTT",
+    "CapacitorMixedPrecision",
     "CapacitorPair",
     "CapacitorQuad",
     "CapacitorSingle",
@@ -82,11 +97,13 @@ __all__ = [
     "EcRamMOAGAD",
     "EcRamMOChoppedTTv2",
     "EcRamMOLRTT",
+    "EcRamMOMixedPrecision",
     "EcRamMOPair",
     "EcRamMOQuad",
     "EcRamMOSingle",
     "EcRamMOTTv2",
     "EcRamMOTikiTaka",
+    "EcRamMixedPrecision",
     "EcRamPair",
     "EcRamQuad",
     "EcRamSingle",
@@ -94,21 +111,26 @@ __all__ = [
     "EcRamTikiTaka",
     "GokmenVlasov",
     "GokmenVlasovLRTT",
+    "GokmenVlasovMixedPrecision",
     "GokmenVlasovSingle",
     "Idealized",
     "IdealizedAGAD",
     "IdealizedChoppedTTv2",
     "IdealizedLRTT",
+    "IdealizedMixedPrecision",
     "IdealizedPair",
     "IdealizedQuad",
     "IdealizedSingle",
     "IdealizedTTv2",
     "IdealizedTikiTaka",
+    "PCMMixedPrecision",
     "PCMPair",
+    "ReRamCMO",
     "ReRamES",
     "ReRamESAGAD",
     "ReRamESChoppedTTv2",
     "ReRamESLRTT",
+    "ReRamESMixedPrecision",
     "ReRamESPair",
     "ReRamESQuad",
     "ReRamESSingle",
@@ -118,6 +140,7 @@ __all__ = [
     "ReRamSBAGAD",
     "ReRamSBChoppedTTv2",
     "ReRamSBLRTT",
+    "ReRamSBMixedPrecision",
     "ReRamSBPair",
     "ReRamSBQuad",
     "ReRamSBSingle",
@@ -126,10 +149,12 @@ __all__ = [
     "SixT1C",
     "SixT1CLRTT",
     "SixT1CSingle",
+    "StandardHWA",
     "device",
     "io",
     "lrtt",
     "names",
+    "noise_model",
     "one_sided",
     "single",
     "vector",

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/check.h"
+#include "instruction_sets.h"
 #include "runtime/device_source.h"
 #include "runtime/nvrtc.h"
 #include "schema.h"
@@ -16,17 +17,6 @@ namespace pulsora::bindings {
 namespace py = pybind11;
 
 namespace {
-
-Isa isaNamed(const std::string &name) {
-  if (name.empty()) return bestIsa();
-  std::vector<std::string> names;
-  for (const Isa isa : {Isa::V2, Isa::V3, Isa::V4, Isa::V4Popcnt}) {
-    if (name == isaName(isa)) return isa;
-    names.emplace_back(isaName(isa));
-  }
-  throw ConfigError(
-      message("isa is '", name, "', which is no instruction set", suggest(name, names)));
-}
 
 py::tuple readSource(const std::string &text, const std::string &name) {
   const DeviceSource source = normalised({text, name});

@@ -1,14 +1,11 @@
 #include <pybind11/pybind11.h>
-#include <pybind11/stl.h>
-#include <string>
-#include <vector>
 
 #include "core/cuda_api.h"
-#include "core/isa.h"
 #include "device_array.h"
 #include "device_source_binding.h"
 #include "errors.h"
 #include "forecast_binding.h"
+#include "instruction_sets.h"
 #include "layers_binding.h"
 #include "lowrank_binding.h"
 #include "runtime_binding.h"
@@ -38,16 +35,7 @@ PYBIND11_MODULE(_core, module) {
   pulsora::bindings::bindLayers(module);
   pulsora::bindings::bindLowRank(module);
   pulsora::bindings::bindForecast(module);
-  module.def(
-      "instruction_sets",
-      [] {
-        std::vector<std::string> names;
-        for (const pulsora::Isa isa : pulsora::supportedIsas())
-          names.emplace_back(pulsora::isaName(isa));
-        return names;
-      },
-      "Instruction sets that are compiled in and that this machine has, from the plainest to the "
-      "one in use.");
+  pulsora::bindings::bindInstructionSets(module);
   module.def("cuda_device_count", &pulsora::cudaDeviceCount,
              "Number of usable CUDA devices; 0 if this build has no CUDA or the machine no GPU.");
 }

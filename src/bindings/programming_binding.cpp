@@ -20,10 +20,20 @@ struct EnumNames<Conductances> {
 namespace pulsora::bindings {
 namespace {
 
-bool program(SharedTile &self, py::handle number) {
-  const auto which =
-      readArgument<uint64_t>(number, "number", between(0, double(kMostProgrammings)));
-  return self.run([&](Tile &tile) { return tile.programming().program(which); });
+uint64_t readNumber(py::handle number) {
+  return readArgument<uint64_t>(number, "number", between(0, double(kMostProgrammings)));
+}
+
+bool program(SharedTile &self, py::handle number, py::handle chip) {
+  const uint64_t which = readNumber(number);
+  const auto where = readArgument<uint64_t>(chip, "chip", between(0, double(kMostChips)));
+  return self.run([&](Tile &tile) { return tile.programming().program(which, where); });
+}
+
+void programMeasured(SharedTile &self, py::handle conductances, py::handle number) {
+  const uint64_t which = readNumber(number);
+  const InputMatrix in = inputOf(self, conductances, "conductances");
+  self.run([&](Tile &tile) { tile.programming().programMeasured(in.view(), which); });
 }
 
 double readTime(py::handle time) {
@@ -44,6 +54,24 @@ void drift(SharedTile &self, py::handle time, py::handle redraw) {
   const double seconds = readTime(time);
   const auto reading = readArgument<uint64_t>(redraw, "redraw", between(0, double(kMostRedraws)));
   self.run([&](Tile &tile) { tile.programming().drift(seconds, reading); });
+}
+
+/// `points` are pairs of a number and a time.
+void programMany(SharedTile &self, const std::vector<std::pair<py::object, py::object>> &points,
+                 py::handle chip) {
+  const auto where = readArgument<uint64_t>(chip, "chip", between(0, double(kMostChips)));
+  std::vector<ProgrammedPoint> seen;
+  for (const auto &[number, time] : points)
+    seen.push_back({readNumber(number), readTime(time), 0, where});
+  self.run([&](Tile &tile) { tile.programming().programMany(seen); });
+}
+
+py::object converted(SharedTile &self, py::handle x, py::handle out) {
+  const InputMatrix in = inputOf(self, x, "x");
+  OutputMatrix to(out, in.view().rows, self.xSize(), in, self.context());
+  self.enqueue(
+      [in = in.view(), to = to.view()](Tile &tile) { tile.programming().convertInputs(in, to); });
+  return to.result(self.context());
 }
 
 void take(SharedTile &self, py::handle weights) {
@@ -75,18 +103,21 @@ py::object point(SharedTile &self) {
   struct Seen {
     bool is;
     bool stale;
+    bool measured;
     ProgrammedPoint point;
   };
   const Seen seen = self.run([](Tile &tile) {
     const TileProgramming array = tile.programming();
-    return Seen{array.isProgrammed(), array.isStale(), array.point()};
+    return Seen{array.isProgrammed(), array.isStale(), array.isMeasured(), array.point()};
   });
   if (!seen.is) return py::none();
   py::dict values;
   values["number"] = seen.point.number;
   values["time"] = seen.point.time;
   values["redraw"] = seen.point.redraw;
+  values["chip"] = seen.point.chip;
   values["stale"] = seen.stale;
+  values["measured"] = seen.measured;
   return values;
 }
 
@@ -98,7 +129,15 @@ void bindProgramming(py::class_<SharedTile> &tile) {
                              [](SharedTile &self) {
                                return self.run([](Tile &each) { return each.isProgrammable(); });
                              })
-      .def("program", &program, arg("number"))
+      .def_property_readonly(
+          "conductance_devices",
+          [](SharedTile &self) {
+            return self.run([](Tile &each) { return each.programming().devicesOfCell(); });
+          })
+      .def("program", &program, arg("number"), arg("chip") = 0)
+      .def("program_measured", &programMeasured, arg("conductances"), arg("number"))
+      .def("program_many", &programMany, arg("points"), arg("chip"))
+      .def("converted", &converted, arg("x"), arg("out") = py::none())
       .def("require_drift", &requireDrift, arg("time"))
       .def("drift", &drift, arg("time"), arg("redraw"))
       .def("unprogram",
@@ -108,6 +147,10 @@ void bindProgramming(py::class_<SharedTile> &tile) {
       .def("written", &written)
       .def("conductances", &conductances, arg("which"))
       .def("programmed_point", &point)
+      .def("scales",
+           [](SharedTile &self) {
+             return self.run([](Tile &each) { return each.programming().scales(); });
+           })
       .def("compensation", [](SharedTile &self) {
         return self.run([](Tile &each) { return each.programming().compensation(); });
       });

@@ -98,6 +98,7 @@ py::dict compoundFacts(py::handle values) {
   result["waits_for_host"] = facts.waitsForHost;
   result["spans_layer"] = facts.spansLayer;
   result["digital_weight"] = facts.digitalWeight;
+  result["follows"] = facts.follows;
   return result;
 }
 
@@ -135,14 +136,16 @@ void bindSchema(py::module_ &module) {
              "the core stores "
              "them. `path` "
              "stands in front of names in messages. ConfigError for unknown names and bad values.");
-  module.def("compound_facts", &compoundFacts, py::arg("config"),
-             "Properties of a tile's compound that layers depend on: {'written': parameter of the "
-             "device whose cells take written weights, '' without cells; 'pulses_written': whether "
-             "every update pulses them; 'reuses_reads': whether an update needs the backward read "
-             "of its mini-batch; 'waits_for_host': whether an update may wait for the GPU; "
-             "'spans_layer': whether one device serves a whole layer; 'digital_weight': whether "
-             "layers hold the weight as a parameter of torch}. `config` is the dict of a "
-             "TileConfig; ConfigError as in validate().");
+  module.def(
+      "compound_facts", &compoundFacts, py::arg("config"),
+      "Properties of a tile's compound that layers depend on: {'written': parameter of the "
+      "device whose cells take written weights, '' without cells; 'pulses_written': whether "
+      "every update pulses them; 'reuses_reads': whether an update needs the backward read "
+      "of its mini-batch; 'waits_for_host': whether an update may wait for the GPU; "
+      "'spans_layer': whether one device serves a whole layer; 'digital_weight': whether "
+      "layers hold the weight as a parameter of torch; 'follows': whether cells follow it by "
+      "pulses}. `config` is the dict of a "
+      "TileConfig; ConfigError as in validate().");
   module.def(
       "last_time",
       [](py::handle values) {

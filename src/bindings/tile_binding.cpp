@@ -6,6 +6,7 @@
 #include "core/cuda_api.h"
 #include "core/threads.h"
 #include "device_array.h"
+#include "instruction_sets.h"
 #include "no_constructor.h"
 #include "programming_binding.h"
 #include "saved_state.h"
@@ -109,6 +110,16 @@ void update(SharedTile &self, py::handle x, py::handle d, py::handle lr) {
 void endBatch(SharedTile &self, py::handle lr) {
   const StepRate rate = self.rate(readLearningRate(lr));
   self.enqueue([rate](Tile &tile) { tile.endBatch(rate()); });
+}
+
+void follow(SharedTile &self, py::handle master) {
+  const InputMatrix in = inputOf(self, master, "master");
+  self.enqueue([in = in.view()](Tile &tile) { tile.follow(in); });
+}
+
+py::dict calibrate(SharedTile &self, py::handle pulses) {
+  const auto pairs = readArgument<int64_t>(pulses, "pulses", between(0, 100000));
+  return fromMap(self.run([&](Tile &tile) { return tile.calibrate(pairs); }));
 }
 
 py::object getWeights(SharedTile &self) {
@@ -265,6 +276,16 @@ void setThreads(SharedTile &self, py::handle threads) {
   self.setContext(context);
 }
 
+void setInstructionSet(SharedTile &self, const std::string &name) {
+  const Isa isa = isaNamed(name);
+  PULSORA_CHECK(ConfigError, isaSupported(isa), "instruction_set is '", name,
+                "', which this machine or this build does not have; its best is ",
+                isaName(bestIsa()));
+  Context context = self.context();
+  context.cpu.isa = isa;
+  self.setContext(context);
+}
+
 void setGpuProducts(SharedTile &self, py::handle products) {
   Context context = self.context();
   context.gpuProducts = readArgument<GpuProducts>(products, "gpu_products", anyNumber());
@@ -316,6 +337,10 @@ void bindTile(py::module_ &module) {
       .def("with_periphery", &withPeriphery, arg("config"))
       .def_property(
           "threads", [](const SharedTile &self) { return self.context().cpu.threads; }, &setThreads)
+      .def_property(
+          "instruction_set",
+          [](const SharedTile &self) { return std::string(isaName(self.context().cpu.isa)); },
+          &setInstructionSet)
       .def_property("gpu_products", &gpuProductsName, &setGpuProducts)
       .def_property(
           "stream",
@@ -329,6 +354,8 @@ void bindTile(py::module_ &module) {
            arg("of") = py::none(), arg("evaluation") = false)
       .def("update", &update, arg("x"), arg("d"), arg("lr"))
       .def("end_batch", &endBatch, arg("lr"))
+      .def("follow", &follow, arg("master"))
+      .def("calibrate", &calibrate, arg("pulses"))
       .def("get_weights", &getWeights)
       .def("set_weights", &setWeights, arg("weights"))
       .def("arrays",
@@ -345,6 +372,13 @@ void bindTile(py::module_ &module) {
       .def("get_array", &getArray, arg("name"))
       .def("set_array", &setArray, arg("name"), arg("weights"))
       .def("describe_cells", &describeCells, arg("name"))
+      .def(
+          "saturated_cells",
+          [](SharedTile &self, const std::string &name) {
+            return self.run(
+                [&](Tile &tile) { return tile.array(name).saturatedCells(tile.context()); });
+          },
+          arg("name"))
       .def("forward_gated", &forwardGated, arg("x"), arg("gate"), arg("first") = 0,
            arg("of") = py::none(), arg("evaluation") = false)
       .def("backward_gated", &backwardGated, arg("d"), arg("gate"), arg("read"), arg("first") = 0,
@@ -352,6 +386,8 @@ void bindTile(py::module_ &module) {
       .def("update_gated", &updateGated, arg("x"), arg("d"), arg("gate"), arg("lr"))
       .def("transfer",
            [](SharedTile &self) { self.run([](Tile &tile) { tile.adapter().transfer(); }); })
+      .def("merge_adapter",
+           [](SharedTile &self) { self.run([](Tile &tile) { tile.adapter().merge(); }); })
       .def("set_reinit_vectors", &setReinitVectors, arg("vectors"))
       .def("explain", &explain, arg("x"), arg("d"), arg("lr"))
       .def("config",

@@ -59,6 +59,11 @@ void endBatch(const Grid &self, py::handle lr, const Some &tiles) {
   });
 }
 
+void follow(const Grid &self, py::handle master) {
+  const InputMatrix in = self->input(master, "master");
+  SharedGrid::enqueue(self, [in = in.view()](TileGrid &grid) { grid.follow(in); });
+}
+
 int64_t changesSize(const Grid &self, const TileGrid::Numbers &tiles) {
   int64_t size = 0;
   SharedGrid::run(self, [&](TileGrid &grid) { size = grid.changesSize(tiles); });
@@ -90,6 +95,7 @@ void bindTileGrid(py::module_ &module) {
            arg("evaluation") = false)
       .def("update", &update, arg("x"), arg("d"), arg("lr"), arg("tiles") = py::none())
       .def("end_batch", &endBatch, arg("lr"), arg("tiles") = py::none())
+      .def("follow", &follow, arg("master"))
       .def("changes_size", &changesSize, arg("tiles"))
       .def("pack_changes", &packChanges, arg("tiles"), arg("out"))
       .def("unpack_changes", &unpackChanges, arg("tiles"), arg("changes"));

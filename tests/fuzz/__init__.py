@@ -19,4 +19,5 @@ TARGETS = (
     "parameter_order",
     "hostile_calls",
     "copies",
+    "conductances",
 )

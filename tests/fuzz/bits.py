@@ -21,6 +21,12 @@ def run(draws: Draws) -> None:
     config = generators.config(
         draws, value_of=draws.pick((generators.plausible, generators.plausible, generators.extreme))
     )
+    if isinstance(config, pl.OneSidedConfig):
+        # A refresh of cells with tiny steps takes 65536 pulses a cell, some one by one: a minute.
+        refresh = config.refresh_update
+        config = config.replace(
+            refresh_update=refresh.replace(desired_bl=min(refresh.desired_bl, 255))
+        )
     # Small tiles work on one thread whatever they are told; a larger one now and then does not.
     large = draws.chance(0.05)
     whole = generators.tile(draws, config, largest=draws.pick((9, 40)))

@@ -78,6 +78,10 @@ def exercise(tile: pl.Tile, draws: Draws) -> Callable[[pl.Tile], list[object]]:
     d = draws.normal(rows, tile.d_size, scale=0.1)
 
     def work(tile: pl.Tile) -> list[object]:
+        programming = tile.programming
+        if programming is not None:
+            outcome(lambda: programming.program(rows))
+            outcome(lambda: programming.drift(60.0 * rows))
         return [
             outcome(lambda: tile.forward(x)),
             outcome(lambda: tile.backward(d)),

@@ -49,7 +49,13 @@ def _made(draws: Draws, value_of: generators.ValueOf) -> Parameters | None:
             pl.IOParameters.from_dict,
         ))  # fmt: skip
         return _tried(draws, way, draws.pick(plain_values(draws)))
-    what = draws.integer(0, 3)
+    what = draws.integer(0, 4)
+    if what == 4:
+        values = generators.noise_model_values(draws, value_of)
+        if values["model"] not in generators.NOISE_MODELS or draws.chance(0.5):
+            return _tried(draws, pl.noise_models.NoiseModel.from_dict, values)
+        by_name = getattr(pl.noise_models, values["model"])
+        return _called(draws, by_name, {n: v for n, v in values.items() if n != "model"})
     if what == 0:
         values = generators.device_values(draws, value_of)
         if values["model"] not in generators.MODELS or draws.chance(0.5):
@@ -134,6 +140,8 @@ def _use(draws: Draws, made: pl.TileConfig, *, moderate: bool) -> None:
     for _ in range(draws.integer(1, 3)):
         work(tile)
     if moderate:
+        if tile.programming is not None:
+            tile.programming.unprogram()  # weights were updated
         require_finite("weights", tile.weights)
         require_finite("a read", tile.forward(np.ones(tile.x_size, np.float32)))
     require_same_future(tile, draws)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 SCHEMA = _core.schema()
 MODELS: list[str] = list(SCHEMA["devices"])
+NOISE_MODELS: list[str] = list(SCHEMA["noise_models"])
 KINDS: list[str] = list(SCHEMA["compounds"])
 
 ValueOf = Callable[["Draws", "Field"], Any]
@@ -63,6 +64,8 @@ def _valid(draws: Draws, field: Field, *, extreme: bool) -> Any:  # noqa: ANN401
     kind = field["type"]
     if kind == "devices":
         return [device_values(draws, plausible) for _ in range(draws.integer(1, 3))]
+    if kind == "noise_model":
+        return noise_model_values(draws, plausible)
     if kind == "bool":
         return draws.chance(0.5)
     if kind == "auto int" and draws.chance(0.4):
@@ -105,7 +108,7 @@ def values_of(draws: Draws, fields: list[Field], value_of: ValueOf) -> dict[Any,
     share = draws.pick((0.05, 0.2, 0.6))
     values: dict[Any, Any] = {}
     for field in fields:
-        nested = field["type"] in {"struct", "device", "devices"}
+        nested = field["type"] in {"struct", "device", "devices", "noise_model"}
         if not draws.chance(0.6 if nested else share):
             continue
         if nested and (value_of is not hostile or draws.chance(0.95)):
@@ -123,6 +126,8 @@ def _nested(draws: Draws, field: Field, value_of: ValueOf) -> Any:  # noqa: ANN4
         return [device_values(draws, value_of) for _ in range(length)]
     if field["type"] == "struct":
         return values_of(draws, SCHEMA["structs"][field["struct"]], value_of)
+    if field["type"] == "noise_model":
+        return noise_model_values(draws, value_of)
     return device_values(draws, value_of)
 
 
@@ -130,6 +135,12 @@ def device_values(draws: Draws, value_of: ValueOf) -> dict[Any, Any]:
     """A device model as plain values."""
     model = draws.pick(MODELS)
     return {"model": model, **values_of(draws, SCHEMA["devices"][model]["fields"], value_of)}
+
+
+def noise_model_values(draws: Draws, value_of: ValueOf) -> dict[Any, Any]:
+    """A noise model as plain values."""
+    model = draws.pick(NOISE_MODELS)
+    return {"model": model, **values_of(draws, SCHEMA["noise_models"][model]["fields"], value_of)}
 
 
 def config_values(draws: Draws, value_of: ValueOf, kind: str | None = None) -> dict[Any, Any]:

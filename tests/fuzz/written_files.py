@@ -151,9 +151,9 @@ class SavedAdapter(Saved):
 
 
 class SavedRun(Saved):
-    """The checkpoint and the metrics of a run, which trains one epoch or continues to two."""
+    """The files of a run, which trains one epoch or continues to two."""
 
-    names = ("checkpoint.pt", "metrics.json")
+    names = ("checkpoint.pt", "metrics.json", "records.jsonl")
 
     def __init__(self, draws: Draws) -> None:
         x, y = draws.normal(32, 6), np.arange(32) % 3

@@ -183,11 +183,12 @@ def cpp_build(tmp_path_factory: pytest.TempPathFactory) -> CppBuild:
         pytest.skip("needs a whole build of the library; `make test` makes one")
     there = tmp_path_factory.mktemp("installed")
     run("cmake", "--install", built, "--prefix", there / "first")
-    prefix = (there / "first").rename(there / "moved")  # an installed library may be moved
+    prefix = (there / "first").rename(there / "moved prefix")  # an installed library may be moved
     folder = tmp_path_factory.mktemp("cpp_build")
     run(
         *("cmake", "-S", ROOT / "tests" / "installed", "-B", folder),
         *(f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"),
+        *("-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON"),
     )
     run("cmake", "--build", folder, "--parallel", "2")
     return CppBuild(prefix, folder)

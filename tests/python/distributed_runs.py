@@ -79,6 +79,28 @@ def lrtt_shared(world: World) -> dict[str, Any]:
     return lrtt(world, transfer_every=3, inject_io="shared", projection="exact", reinit="kaiming")
 
 
+def transfers(world: World) -> dict[str, Any]:
+    """Tiki-Taka v2, whose buffers, lines and schedules belong to the state."""
+    return outcome(train(world, mlp(pl.TTv2(pl.devices.SoftBounds()))))
+
+
+def transfers_of_samples(world: World) -> dict[str, Any]:
+    """AGAD with a transfer at every second sample: choppers, means and running maxima."""
+    settings = {"fast_lr": 0.1, "transfer_every": 2, "auto_scale": True}
+    return outcome(train(world, mlp(pl.AGAD(pl.devices.SoftBounds(), **settings))))
+
+
+def vectors(world: World) -> dict[str, Any]:
+    """Pairs of arrays, of which each sample pulses a random one."""
+    cells = [pl.devices.SoftBounds()] * 2
+    return outcome(train(world, mlp(pl.VectorConfig(devices=cells, update_policy="single_random"))))
+
+
+def one_sided(world: World) -> dict[str, Any]:
+    config = pl.OneSidedConfig(device=pl.devices.SoftBounds(w_min=0.0), refresh_every=2)
+    return outcome(train(world, mlp(config)))
+
+
 def gated(world: World) -> dict[str, Any]:
     torch.manual_seed(5)
     config = pl.LRTTConfig(rank=2, transfer_every=2)
@@ -280,6 +302,37 @@ def digital_of_sums(world: World) -> dict[str, Any]:
     return {"digital": [getattr(model, "module", model)[3].bias.tolist()]}
 
 
+def mixed_precision(world: World) -> dict[str, Any]:
+    """Digital weights are averaged, and cells follow them by the same pulses in each process."""
+    config = pl.MixedPrecisionConfig(visible=pl.devices.SoftBounds(dw_min=0.002))
+    model = train(world, mlp(config), check_every=1)
+    inner = getattr(model, "module", model)
+    assert sum(inner[i].tiles.grid[0][0].statistics()["pulses"] for i in (0, 2)) > 100
+    return {str(i): [inner[i].weight.tolist(), inner[i].get_weights()[0].tolist()] for i in (0, 2)}
+
+
+def hardware_aware(world: World, **settings: Any) -> dict[str, Any]:
+    """Weights are parameters of torch, which DistributedDataParallel averages; reads have noise."""
+    config = pl.InferenceConfig(clip="gaussian", clip_sigma=2.0, drop_connect=0.05, **settings)
+    model = world.wrap(mlp(config, seed=3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=0.5)
+    for step in range(4):
+        x, y = world.mine(data(step, 8, 12)), world.mine(labels(step, 8))
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    inner = getattr(model, "module", model)
+    return {str(i): [inner[i].weight.tolist(), inner[i].bias.tolist()] for i in (0, 2)}
+
+
+def hardware_aware_by_normal_noise(world: World) -> dict[str, Any]:
+    return hardware_aware(world, modifier="add_normal", modifier_std=0.1)
+
+
+def hardware_aware_by_a_noise_model(world: World) -> dict[str, Any]:
+    return hardware_aware(world, modifier="noise_model", compensation="global")
+
+
 EXACT: dict[str, Callable[[World], dict[str, Any]]] = {
     run.__name__: run
     for run in (
@@ -290,6 +343,10 @@ EXACT: dict[str, Callable[[World], dict[str, Any]]] = {
         lrtt_batches,
         lrtt_samples,
         lrtt_shared,
+        transfers,
+        transfers_of_samples,
+        vectors,
+        one_sided,
         gated,
         accumulated,
         penalised,
@@ -302,7 +359,17 @@ EXACT: dict[str, Callable[[World], dict[str, Any]]] = {
 }
 # Of these, two ranks have unequal parts.
 EXACT_OF_TWO = {run.__name__: run for run in (unequal, given, lstm, gru_time_major)}
-ROUNDED = {run.__name__: run for run in (unequal_mean, with_digital, digital_of_sums)}
+ROUNDED = {
+    run.__name__: run
+    for run in (
+        unequal_mean,
+        with_digital,
+        digital_of_sums,
+        mixed_precision,
+        hardware_aware_by_normal_noise,
+        hardware_aware_by_a_noise_model,
+    )
+}
 
 
 def evaluated(world: World) -> dict[str, Any]:

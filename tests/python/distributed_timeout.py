@@ -1,4 +1,7 @@
-"""A rank that waits for another one, which never answers: for test_distributed.py."""
+"""A rank that waits for another one, which never answers, or ends early: for test_distributed.py.
+
+Arguments: a folder, the group's limit in seconds, "sleeps" or "ends".
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,14 @@ def main() -> int:
     )
     model = distributed.prepare(mlp())
     if child == 0:
-        time.sleep(10 * seconds)
+        if sys.argv[3] == "sleeps":
+            time.sleep(10 * seconds)
+        model(torch.zeros(2, 12))
         os._exit(0)
     begun = time.monotonic()
     try:
-        model(torch.zeros(2, 12))
+        for _ in range(2):
+            model(torch.zeros(2, 12))
     except RuntimeError as error:
         said = str(error).replace("\n", " ")
         sys.stdout.write(f"{time.monotonic() - begun} {said}\n")

@@ -78,7 +78,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_old_ones(
 
     def full(path: Path, content: bytes) -> None:
         written.append(path.name)
-        if len(written) > 2:
+        if len(written) > 3:
             raise OSError(28, "No space left on device", str(path))
         runs_replace(path, content)
 
@@ -87,7 +87,8 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_old_ones(
         patch.setattr(runs, "replace_file", full)
         with pytest.raises(OSError, match="No space"):
             trained.train()
-    assert written == ["checkpoint.pt", "metrics.json", "checkpoint.pt"]  # the metrics come last
+    # The checkpoint comes first.
+    assert written == ["checkpoint.pt", "metrics.json", "records.jsonl", "checkpoint.pt"]
     assert len(epochs_in(tmp_path)) == 1
     assert len(make(tmp_path, resume=True).history) == 1
 
@@ -146,7 +147,7 @@ def test_every_changed_byte_of_a_checkpoint_is_found_or_changes_nothing(
     make(tmp_path).train()
     path = tmp_path / "checkpoint.pt"
     content = path.read_bytes()
-    whole = runs._checkpoint(path)
+    whole = runs.checkpoint_of("checkpoint", path, "")
     rng = random.Random(0)  # noqa: S311
     found = 0
     start = (
@@ -159,7 +160,7 @@ def test_every_changed_byte_of_a_checkpoint_is_found_or_changes_nothing(
         mutant[at] ^= rng.randint(1, 255)
         path.write_bytes(mutant)
         try:
-            read = runs._checkpoint(path)
+            read = runs.checkpoint_of("checkpoint", path, "")
         except ValueError:
             found += 1
         else:
@@ -202,7 +203,7 @@ def kill(kills: int, folder: Path) -> None:
     assert len(epochs_in(folder)) >= kills  # each went on where the one before was killed
     names = {path.name for path in folder.iterdir()}
     drafts = {name for name in names if name.startswith(".pulsora-")}  # of killed processes
-    assert names - drafts == {"checkpoint.pt", "metrics.json"}
+    assert names - drafts == {"checkpoint.pt", "metrics.json", "records.jsonl"}
 
 
 def test_killed_training_can_be_resumed(tmp_path: Path) -> None:

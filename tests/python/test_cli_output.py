@@ -22,7 +22,8 @@ def run(*arguments: object) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(
-    "command", ["train", "forecast", "plot-device", "explain", "bench", "demo"]
+    "command",
+    ["train", "evaluate", "forecast", "plot-device", "plot-drift", "explain", "bench", "demo"],
 )
 def test_help_names_every_default_in_80_columns(
     command: str, monkeypatch: pytest.MonkeyPatch
@@ -59,9 +60,9 @@ def test_the_table_of_a_benchmark_is_explained_in_words() -> None:
 
 def test_commands_are_listed_as_a_newcomer_needs_them() -> None:
     commands = re.findall(r"(?m)^│ ([a-z-]+) ", run("--help")[1].partition("─ Commands ")[2])
-    assert commands[:3] == ["demo", "train", "explain"]
-    assert commands[-2:] == ["info", "bench"]
-    assert len(commands) == 9
+    assert commands[:3] == ["demo", "train", "report"]
+    assert commands[-3:] == ["info", "bench", "selftest"]
+    assert len(commands) == 14
 
 
 def test_version_and_short_help() -> None:

@@ -50,6 +50,20 @@ def test_a_project_may_contain_the_sources(tmp_path: Path) -> None:
     assert "may rely on it" in run(tmp_path / "consumer")
 
 
+@pytest.mark.nightly
+def test_a_strict_project_may_contain_the_sources(tmp_path: Path) -> None:
+    """The project's warnings, all of them errors, its Unity build and its LTO hold for Pulsora."""
+    folder = tmp_path / "a project"
+    run(
+        *("cmake", "-S", ROOT / "tests" / "installed", "-B", folder, f"-DPULSORA_SOURCE={ROOT}"),
+        *SMALL,
+        "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Wconversion -Wshadow -Werror",
+        *("-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON"),
+    )
+    run("cmake", "--build", folder, "--parallel", "2")
+    assert "may rely on it" in run(folder / "consumer")
+
+
 def configured(source: Path, folder: Path, *settings: str) -> tuple[bool, str]:
     """Whether `cmake` succeeds, and its messages."""
     done = subprocess.run(  # noqa: S603
@@ -104,11 +118,13 @@ def test_a_project_may_use_the_installed_library(cpp_build: CppBuild) -> None:
 @pytest.mark.slow
 def test_kernels_of_a_device_compile_where_warnings_are_errors(cpp_build: CppBuild) -> None:
     commands = json.loads((cpp_build.folder / "compile_commands.json").read_text())
-    kernels = [c["command"] for c in commands if "/consumer_devices/DoubledStep_" in c["file"]]
+    kernels = [c["command"] for c in commands if "/consumer_DoubledStep_" in c["command"]]
     assert kernels
     is_gcc = "Free Software Foundation" in run(kernels[0].split()[0], "--version")
     for command in kernels:
-        assert "-Wall -Wextra -Wshadow -Werror" in command
+        assert "-Wall -Wextra -Wconversion -Wshadow -Werror" in command
+        assert "/Unity/" in command
+        assert "-flto" in command
         # Without it GCC 12 refuses its own headers, in builds for the instruction set V4.
         assert ("-Wno-maybe-uninitialized" in command) == is_gcc
 

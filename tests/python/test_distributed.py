@@ -272,15 +272,22 @@ def test_one_rank_may_evaluate_a_gated_read_of_tiles_alone() -> None:
     assert layer.tiles.grid[0][0].evaluated == 2
 
 
-def test_a_rank_waits_as_long_as_the_default_group_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("other", "least", "most", "cause"),
+    [("sleeps", 3.0, 12.0, "Timed out"), ("ends", 0.0, 4.0, "closed by peer|reset by peer")],
+)
+def test_a_rank_waits_as_long_as_the_default_group_says(
+    other: str, least: float, most: float, cause: str, tmp_path: Path
+) -> None:
     program = str(Path(runs.__file__).with_name("distributed_timeout.py"))
     done = subprocess.run(  # noqa: S603 - our own program
-        [sys.executable, program, tmp_path, "4"],
+        [sys.executable, program, tmp_path, "4", other],
         capture_output=True,
         text=True,
         timeout=100,
         check=False,
     )
     waited, _, said = done.stdout.partition(" ")
-    assert 3.0 < float(waited) < 12.0, done.stderr
-    assert "Timed out" in said
+    assert least < float(waited) < most, done.stderr
+    assert re.match("rank 0 gets no answer in step 1: another rank failed, waits or made", said)
+    assert re.search(cause, said), said

@@ -266,7 +266,10 @@ MOST = 2**44  # array/events.h
 COUNTED: dict[str, tuple[str, int, int, dict[str, Any]]] = {
     "samples": ("update_samples", MOST, 2, {}),
     "mini-batches": ("mini_batches", MOST, 1, {}),
-    "verified": ("transfer/total/transfers", MOST // (3 * 64 * 4), 1, {}),
+    "verified": (
+        "transfer/total/transfers", MOST // (3 * 64 * 4), 1, {"transfer_mode": "verified"},
+    ),
+    "write_verify": ("transfer/total/transfers", MOST // 24, 1, {}),
     "lossless": (
         "transfer/total/transfers", MOST // (3 * 64), 1, {"transfer_mode": "lossless"},
     ),
@@ -276,8 +279,8 @@ COUNTED: dict[str, tuple[str, int, int, dict[str, Any]]] = {
         {"transfer_mode": "exact", "transfer_read": "analog"},
     ),
     "re-inits": ("reinits", MOST, 1, {}),
-    "writes": ("writes", MOST, 2, {}),
-    "pulsed writes": ("writes", MOST // (3 * 8), 2, {"reinit_write": "pulsed"}),
+    "writes": ("writes", MOST, 3, {}),
+    "pulsed writes": ("writes", MOST // (3 * 8), 3, {"reinit_write": "pulsed"}),
     "owed": ("sendings", MOST // 3, 2, {"ab_update": "accumulated"}),
 }  # fmt: skip
 
@@ -334,7 +337,7 @@ def _write(tile: pl.Tile, array: str) -> None:
 
 def test_a_long_update_is_refused_before_its_first_sample() -> None:
     """Also if it is so long that it runs in parts, the first of which have random numbers."""
-    config = LRTT(rank=2, transfer_every=1000, units_in_mbatch=False)
+    config = LRTT(rank=2, transfer_every=1000, units_in_mbatch=False, transfer_mode="verified")
     saved = pl.Tile(200, 200, config, seed=5, threads=1).state()
     saved.values["transfer/total/transfers"] = MOST // (2 * 64 * 4) - 2
     tile = pl.Tile.from_state(saved.signed(), threads=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +11,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
+EXAMPLES = sorted(
+    path
+    for where in ("", "from_aihwkit/")
+    for path in (ROOT / "examples").glob(f"{where}[0-9]*.py")
+)
 
 
 def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 5
+    numbers = [path.name[:2] for path in EXAMPLES if path.parent.name == "from_aihwkit"]
+    assert numbers == [f"{number:02}" for number in range(1, 37)]
 
 
 # Runs given examples one after another, and prints their results as JSON.
@@ -37,27 +44,36 @@ for path in sys.argv[1:]:
     results[path] = [said.getvalue(), failure]
 print(json.dumps(results))
 """
-# This one starts processes, which import it.
-IN_A_PROCESS_OF_ITS_OWN = "15_distributed"
+# These start processes, which import them.
+IN_PROCESSES_OF_THEIR_OWN = ("15_distributed", "20_mnist_ddp")
 
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str | None]]:
-    """Return output and failure of each example. One process runs them: importing torch is slow."""
+    """Return output and failure of each example. One process runs a folder: torch loads slowly."""
     folder = tmp_path_factory.mktemp("examples")
     outcomes = {}
-    for own in (False, True):
-        paths = [str(path) for path in EXAMPLES if (path.stem == IN_A_PROCESS_OF_ITS_OWN) == own]
-        command = [sys.executable, *paths] if own else [sys.executable, "-c", RUNNER, *paths]
-        done = subprocess.run(  # noqa: S603
-            command, cwd=folder, capture_output=True, text=True, timeout=600, check=False
-        )
-        if own:
-            failed = done.stderr if done.returncode else None
-            outcomes[paths[0]] = (done.stdout + done.stderr, failed)
-        else:
-            assert done.returncode == 0, done.stderr
-            outcomes |= json.loads(done.stdout.splitlines()[-1])
+    alone = [path for path in EXAMPLES if path.stem in IN_PROCESSES_OF_THEIR_OWN]
+    together = [
+        [path for path in EXAMPLES if path not in alone and path.parent == place]
+        for place in sorted({path.parent for path in EXAMPLES})
+    ]
+
+    def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(  # noqa: S603
+            [sys.executable, *command],
+            cwd=folder, capture_output=True, text=True, timeout=600, check=False,
+            env=os.environ | {"OMP_NUM_THREADS": "1"},  # as other tests run beside
+        )  # fmt: skip
+
+    for path in alone:
+        done = run([str(path)])
+        failed = done.stderr if done.returncode else None
+        outcomes[str(path)] = (done.stdout + done.stderr, failed)
+    for paths in together:
+        done = run(["-c", RUNNER, *map(str, paths)])
+        assert done.returncode == 0, done.stderr
+        outcomes |= json.loads(done.stdout.splitlines()[-1])
     return outcomes
 
 

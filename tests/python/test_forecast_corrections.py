@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from forecast_training import batches, bits, make
 from pulsora.forecast import HybridTrainer, ResidualMemory
 from pulsora.forecast.corrections import MemoryCorrector, ScaleCorrector, circumstances, compare
 from pulsora.forecast.history import BlockMeans, History
-from test_forecast_trainer import batches, bits, make
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,13 +12,13 @@ import safetensors.numpy
 import torch
 
 from conftest import ROOT
+from forecast_training import STEPS, batches, bits, make
 from pulsora import state
 from pulsora.forecast import Ensemble, GRUForecaster, rollout
 from pulsora.forecast.gru.features import basis, features
 from pulsora.forecast.gru.forecaster import believed
 from pulsora.forecast.history import BlockMeans, History
 from pulsora.forecast.schedule import rates_ahead
-from test_forecast_trainer import STEPS, batches, bits, make
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from conftest import ROOT
+from forecast_training import STEPS as TRAINER_STEPS
+from forecast_training import batches, make
 from pulsora.forecast import Ensemble, forecast_loss, rollout
 from pulsora.forecast.loss_curve.power_law import PowerLaw
 from pulsora.forecast.loss_curve.residual import FEATURES, STEPS, features, trained
 from pulsora.forecast.plan import Place
-from test_forecast_trainer import STEPS as TRAINER_STEPS
-from test_forecast_trainer import batches, make
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -19,7 +19,7 @@ from tests.fuzz.random_source import Draws
 FEW = {
     "sharded": 100, "layers": 20, "allocations": 60, "calls": 100, "bits": 60, "adapters": 150,
     "late_errors": 40, "interrupted_steps": 20, "written_files": 12, "parameter_order": 40,
-    "hostile_calls": 50, "copies": 12,
+    "hostile_calls": 50, "copies": 12, "conductances": 60,
 }  # fmt: skip
 """Inputs by day; ten times as many in `make nightly`."""
 WITHOUT_TORCH = {"configurations", "states", "calls", "allocations", "adapters", "bits"}

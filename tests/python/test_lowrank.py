@@ -340,7 +340,7 @@ def _replaced(device: str, **changes: Any) -> dict[str, Any]:
         ({"x": torch.zeros(())}, pl.InputError, "x is a single number"),
         ({"codes": torch.zeros(3, 5)}, pl.InputError, r"codes are \[3, 5\].*\[4, 5\]"),
         ({"base": torch.zeros(4, 16)}, pl.InputError, r"base is \[4, 16\].*\[4, 17\]"),
-        ({"x": torch.zeros(4, 24, dtype=torch.float64)}, TypeError, "x has dtype torch.float64"),
+        ({"x": torch.zeros(4, 24, dtype=torch.int32)}, TypeError, "x has dtype torch.int32"),
         ({"codes": torch.zeros(4, 5).half()}, TypeError, "codes has dtype torch.float16"),
         ({"u": torch.zeros(17, 5, device="meta")}, pl.DeviceError, "u is on meta"),
         ({"scale": float("inf")}, pl.InputError, "scale is inf"),

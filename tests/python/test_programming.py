@@ -33,7 +33,7 @@ def test_property_61_conductances_are_those_of_the_formulas(
     number, time, redraw = point
     tile.programming.program(number)
     tile.programming.drift(time, redraw=redraw)
-    assert tile.programming.point == point
+    assert tile.programming.point == (*point, 0)
     relative = tile.programming.written.astype(np.float64)
     relative /= np.abs(relative).max(axis=1, keepdims=True)
     target = 25.0 * np.stack([np.maximum(relative, 0), np.maximum(-relative, 0)], axis=-1)
@@ -176,3 +176,13 @@ def test_configurations_survive_a_dictionary() -> None:
     assert pl.noise_models.NoiseModel.from_dict(values) == config.noise_model
     with pytest.raises(pl.ConfigError, match=r"NoiseModel\.from_dict"):
         pl.noise_models.PCMLike.from_dict(values)
+
+
+def test_a_tile_that_is_unprogrammed_after_reads_is_saved_as_it_is() -> None:
+    tile = pl.Tile(3, 4, pl.InferenceConfig(), seed=2)
+    tile.weights = np.full((3, 4), 0.1, np.float32)
+    tile.programming.program(3)
+    tile.forward(np.ones((5, 4), np.float32))
+    tile.programming.unprogram()
+    saved = tile.state()
+    assert pl.Tile.from_state(saved).state().values == saved.values

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import prune
+from torch.autograd import forward_ad
+from torch.nn.utils import parametrizations, prune
 from torch.nn.utils.parametrize import register_parametrization
 
 import pulsora as pl
@@ -31,6 +32,11 @@ def penalty(layer: nn.Module, x: torch.Tensor) -> None:
     slope.pow(2).sum().backward()
 
 
+def forward_mode(layer: nn.Module, x: torch.Tensor) -> None:
+    with forward_ad.dual_level():
+        layer(forward_ad.make_dual(x.detach(), torch.ones_like(x)))
+
+
 REFUSED: dict[str, tuple[Callable[[Any, torch.Tensor], object], str]] = {
     "vmap": (lambda layer, x: torch.func.vmap(layer)(x), "torch.func .* not available"),
     "jvp": (lambda layer, x: torch.func.jvp(layer, (x,), (x,)), "torch.func .* not available"),
@@ -43,7 +49,7 @@ REFUSED: dict[str, tuple[Callable[[Any, torch.Tensor], object], str]] = {
         lambda layer, x: torch.func.grad(lambda z: (layer.weight * z.sum()).sum())(x),
         "torch.func .* not available",
     ),
-    "gradient penalty": (penalty, "analog layer cannot be differentiated again"),
+    "gradient penalty": (penalty, r"layer AnalogLinear \[4, 6\] cannot be differentiated again"),
     "0-d": (lambda layer, _: layer(torch.tensor(1.0)), "6 features in the last dimension"),
     "sparse": (lambda layer, x: layer(x.detach().to_sparse()), "x is sparse"),
     "float64": (lambda layer, x: layer(x.double()), "x has type torch.float64, and this layer"),
@@ -67,12 +73,25 @@ REFUSED: dict[str, tuple[Callable[[Any, torch.Tensor], object], str]] = {
     "old weight norm": (lambda layer, _: nn.utils.weight_norm(layer), "cannot be pruned or repara"),
     "old spectral norm": (
         lambda layer, _: nn.utils.spectral_norm(layer),
-        "AnalogLinear are in tiles, which cannot be pruned or repara",
+        r"weights of layer AnalogLinear \[4, 6\] are in tiles, which cannot be pruned or repara",
     ),
     "reparametrize": (
         lambda layer, _: register_parametrization(layer, "analog_weight", nn.Identity()),
-        "in tiles",
+        r"layer AnalogLinear \[4, 6\] are in tiles",
     ),
+    **{
+        name: (
+            lambda layer, _, function=function: function(layer),  # type: ignore[misc]
+            r"layer AnalogLinear \[4, 6\] are in tiles.*parametrizations\); write pruned",
+        )
+        for name, function in {
+            "parametrize": lambda layer: register_parametrization(layer, "weight", nn.Identity()),
+            "weight norm": parametrizations.weight_norm,
+            "spectral norm": parametrizations.spectral_norm,
+            "orthogonal": parametrizations.orthogonal,
+        }.items()
+    },
+    "forward mode": (forward_mode, r"weights of layer AnalogLinear \[4, 6\] are in tiles"),
 }
 
 
@@ -215,6 +234,18 @@ def test_a_tile_converts_numbers_as_numpy_does(given: Any) -> None:  # noqa: ANN
     assert np.array_equal(tile.weights, np.asarray(plain, np.float32))
 
 
+def test_lists_that_are_no_matrix_are_refused() -> None:
+    tile = pl.Tile(2, 3, IDEAL)
+    itself: list[Any] = []
+    itself.append(itself)
+    for given in (itself, [[0.5, 0.5, 0.5], [0.5]], ([1.0], [[1.0]])):
+        with pytest.raises(pl.InputError, match=r"weights is a .* that is no array of numbers"):
+            tile.weights = given
+    assert (tile.weights == 0.0).all()
+    with pytest.raises(ValueError, match="up has 4 dimensions; give"):
+        pl.fit.device(up=itself, down=itself)
+
+
 class Once:
     """An owner of memory that hands it out once."""
 
@@ -280,6 +311,9 @@ def test_small_layers_are_converted_without_a_word() -> None:
         lambda layer, name: prune.l1_unstructured(layer, name, 0.5),
         nn.utils.weight_norm,
         nn.utils.spectral_norm,
+        parametrizations.weight_norm,
+        parametrizations.spectral_norm,
+        parametrizations.orthogonal,
     ],
 )
 def test_weights_that_are_elsewhere_say_where(function: Callable[..., object]) -> None:
@@ -289,7 +323,8 @@ def test_weights_that_are_elsewhere_say_where(function: Callable[..., object]) -
     for base in (nn.Linear(6, 4), linear()):
         adapter = pl.nn.GatedAdapter(base, rank=2)
         before = adapter(torch.ones(3, 6))
-        with pytest.raises(RuntimeError, match=r"weight of its base.*with adapter.base"):
+        told = r"weight of its base.*with adapter.base|given the weight of the base of an adapted"
+        with pytest.raises(RuntimeError, match=told):
             function(adapter, "weight")
         assert torch.equal(adapter(torch.ones(3, 6)), before)
         assert set(adapter.state_dict()) == set(copy.deepcopy(adapter).state_dict())

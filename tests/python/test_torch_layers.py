@@ -297,7 +297,7 @@ def test_tracers_that_would_note_one_read_are_refused() -> None:
         torch.compile(model, backend="eager", fullgraph=True)(x)
     with pytest.raises(RuntimeError, match="an analog layer cannot be traced"):
         torch.export.export(model, (x,))
-    with pytest.raises(RuntimeError, match=r"torch.func .* is not available for analog layers"):
+    with pytest.raises(RuntimeError, match=r"torch.func .* is not available for an analog layer"):
         torch.func.grad(lambda p: torch.func.functional_call(model, p, (x,)).sum())(
             dict(model.named_parameters())
         )

@@ -40,6 +40,7 @@ CONFIGS = {
     "one array": pl.SingleConfig(device=pl.devices.SoftBounds()),
     "adapter": ADAPTER,
     "adapter of the layer": ADAPTER.replace(adapter_span="layer"),
+    "mixed precision": pl.MixedPrecisionConfig(visible=pl.devices.SoftBounds(dw_min=0.01)),
 }
 
 

@@ -150,6 +150,28 @@ def test_property_42_floor_of_n_by_period_events(every: int, batch: int) -> None
     assert tile.statistics()["lines_read"] == [2 * (100 // every)]
 
 
+@pytest.mark.parametrize(
+    ("config", "clipped"),
+    [
+        # 3.5 steps wait in the buffer, and a write takes one of them.
+        (pl.TTv2(CELLS, transfer_lr=3.5, thres_scale=30.0), 2),
+        # 105.6 steps, and a pulse train has 31 slots.
+        (pl.TikiTaka(CELLS, transfer_lr=3.52), 74),
+        (pl.TTv2(CELLS, transfer_lr=0.9, thres_scale=30.0), 0),
+    ],
+    ids=["sum", "trains", "none"],
+)
+def test_steps_that_a_write_cannot_make_are_counted(config: pl.TileConfig, clipped: int) -> None:
+    quiet = CELLS.replace(write_noise_std=0.0, w_max_dtod=0.0)
+    exact = {"transfer_forward": pl.IOParameters(is_perfect=True), "scale_transfer_lr": False}
+    tile = pl.Tile(4, 5, config.replace(visible=quiet, fast=[quiet], **exact), seed=1)
+    tile.arrays["fast_0"] = np.full((4, 5), 30 * quiet.dw_min, "f")
+    tile.update(np.zeros((1, 5), "f"), np.zeros((1, 4), "f"), lr=0.01)
+    assert tile.statistics()["steps_clipped"] == [4 * clipped]  # of the column that was read
+    again = pl.Tile.from_state(tile.state())
+    assert again.statistics() == tile.statistics()
+
+
 def test_property_42_without_gamma_w_is_the_visible_array() -> None:
     tile = pl.Tile(4, 5, pl.AGAD(CELLS, fast_lr=0.1), seed=1)
     cells = tile.statistics()["memory_bytes"]

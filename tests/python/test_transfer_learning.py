@@ -1,4 +1,4 @@
-"""Learning by chains of arrays on cells with symmetric points, beside recorded outcomes."""
+"""Learning on cells with symmetric points, beside recorded outcomes: chains, mixed precision."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import mixed_precision_cases
 import pulsora as pl
 from recorded_cases import cases
 from transfer_cases import config_of
@@ -14,7 +15,9 @@ from transfer_cases import config_of
 OUTCOMES = [case for case in cases("learning") if case["algorithm"] != "sgd"]
 
 
-def chain_of(case: dict[str, Any]) -> pl.TransferConfig:
+def chain_of(case: dict[str, Any]) -> pl.TileConfig:
+    if case["algorithm"] == "mp":
+        return mixed_precision_cases.config_of(case)
     settings = dict(case["config"])
     devices = settings["devices"]
     settings["devices"] = devices if len(devices) > 1 else devices * 2

@@ -259,7 +259,7 @@ def test_recurrent_layers_hand_the_scaling_on() -> None:
         ({"weight_scaling": float("inf")}, "weight_scaling = inf"),
         ({"weight_scaling": True}, "weight_scaling = True"),
         ({"weight_scaling": "max"}, "weight_scaling = 'max'"),
-        ({"weight_scaling": [0.5]}, r"weight_scaling = \[0.5\]: write None, 'abs_max', 'width'"),
+        ({"weight_scaling": [0.5]}, r"weight_scaling = \[0.5\]: write None, 'abs_max', 'sigma'"),
         ({"weight_scaling": 1.0, "scaling_per": "column"}, "scaling_per = 'column': write 'layer'"),
         (
             {"weight_scaling": 1.0, "config": pl.LRTTConfig(rank=2, projection="reuse",

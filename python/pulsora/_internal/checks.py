@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
+    "numbers",
     "reading",
     "require_at_least",
     "require_boolean",
@@ -60,6 +61,14 @@ def whole_numbers(name: str, text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError as error:
         raise ValueError(f"{name} must be whole numbers, such as 256,128 (got {text!r})") from error
+
+
+def numbers(name: str, text: str) -> tuple[float, ...]:
+    """Reads numbers with commas between them; ValueError, naming `name`, for other text."""
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise ValueError(f"{name} must be numbers, such as 0.5,1 (got {text!r})") from error
 
 
 def require_folder(name: str, folder: Path) -> None:

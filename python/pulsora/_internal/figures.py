@@ -1,4 +1,4 @@
-"""Figures that notebooks show."""
+"""Figures that notebooks show, and the colours of all figures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import io
 
 from matplotlib.figure import Figure
 
-__all__ = ["ShownFigure"]
+__all__ = ["COLORS", "ShownFigure"]
+
+COLORS = ("#1b6ca8", "#d1495b", "#2e933c", "#7a5195", "#e08e0b")
 
 
 class ShownFigure(Figure):

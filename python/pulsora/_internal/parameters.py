@@ -81,16 +81,18 @@ class Parameters:
             self._require_known(name)
             self._require_object(name, values[name])
         # Objects of these classes are valid already, and so are defaults; the core checks the rest.
+        # Whether other parameters are valid may depend on a noise model.
+        valid = {name for name, value in values.items() if _is_valid(self._fields[name], value)}
         plain = {
             name: _plain(value)
             for name, value in values.items()
-            if not _is_valid(self._fields[name], value)
+            if name not in valid or self._fields[name]["type"] == "noise_model"
         }
         checked = self._validated(plain)
         for name, field in self._fields.items():
             if name not in values:
                 value = default_of(field)
-            elif name in plain and not _holds_devices(field, values[name]):
+            elif name not in valid and not _holds_devices(field, values[name]):
                 value = _from_plain(field, checked[name])
             else:
                 value = values[name]

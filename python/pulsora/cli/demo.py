@@ -13,6 +13,7 @@ from pulsora import presets
 from pulsora._internal.files import replace_file
 from pulsora.cli.progress import console, metrics_table, progress_bar, train_with_bar
 from pulsora.plot import plot_accuracy, plot_training
+from pulsora.records.files import FILE, to_lines
 from pulsora.training.data import digits
 from pulsora.training.experiment import Experiment
 from pulsora.training.run import Run
@@ -39,7 +40,7 @@ _RUNS: dict[str, dict[str, Any]] = {
 
 
 def run_demo(out: Path, epochs: int, threads: int | None) -> None:
-    """Trains the three networks, shows a table, writes two figures and demo.json to `out`."""
+    """Trains the three networks, shows a table, writes figures, demo.json and records to `out`."""
     data = digits()
     console.print(
         f"{len(data.train_x)} handwritten digits of 8x8 pixels; 64-64-10 network, the first layer "
@@ -47,6 +48,7 @@ def run_demo(out: Path, epochs: int, threads: int | None) -> None:
         highlight=False,
     )
     histories: dict[str, list[Metrics]] = {}
+    records: dict[str, bytes] = {}
     with progress_bar() as progress:
         for name, settings in _RUNS.items():
             run = Run(Experiment(epochs=epochs, **settings), threads=threads, data=data)
@@ -58,10 +60,18 @@ def run_demo(out: Path, epochs: int, threads: int | None) -> None:
                     "because the demo writes its files at the end"
                 ) from None
             histories[name] = run.history
+            records[run.experiment.name] = to_lines(run.record_lines())
     last = {name: history[-1] for name, history in histories.items()}
     console.print(metrics_table("first layer", last, "loss", "seconds"))
     figure = plot_training(histories, presets.device(_DEVICE), _DEVICE)
     figure.savefig(out / "demo.png", dpi=150)
     plot_accuracy(histories).savefig(out / "accuracy.png", dpi=150)
     replace_file(out / "demo.json", f"{json.dumps(histories, indent=1)}\n".encode())
-    console.print(f"written: {out}/demo.png, {out}/accuracy.png, {out}/demo.json", highlight=False)
+    for folder, lines in records.items():
+        (out / folder).mkdir(exist_ok=True)
+        replace_file(out / folder / FILE, lines)
+    console.print(
+        f"written: {out}/demo.png, accuracy.png, demo.json, and for 'pulsora report {out}' the "
+        f"folders {', '.join(records)}",
+        highlight=False,
+    )

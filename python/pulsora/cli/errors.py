@@ -10,6 +10,7 @@ from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
 from pulsora import _core
+from pulsora._internal import command_start
 
 __all__ = ["Commands", "OneLineErrors", "errors"]
 
@@ -40,6 +41,7 @@ class OneLineErrors(_PlainSwitches, TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer's context, of click or its own
         """Runs the command."""
+        command_start.loaded()
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _show_warning

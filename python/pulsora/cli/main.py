@@ -1,4 +1,4 @@
-"""Command line: `pulsora demo|train|explain|plot-device|fit|compile|forecast|info|bench`."""
+"""Command line: the commands of `pulsora`, in the order of its help page."""
 
 import inspect
 from collections.abc import Callable
@@ -10,17 +10,22 @@ import typer
 from rich.table import Table
 
 import pulsora
-from pulsora import _core, devices, presets
-from pulsora._internal.checks import require_at_least, require_folder, require_picture
+from pulsora import _core, devices, noise_models, presets
+from pulsora._internal.checks import require_at_least, require_folder
 from pulsora._internal.threads import chosen_threads
 from pulsora.cli.bench import bench
 from pulsora.cli.errors import Commands, OneLineErrors
+from pulsora.cli.evaluate import evaluate
 from pulsora.cli.fit import fit
 from pulsora.cli.forecast import forecast
 from pulsora.cli.options import (
     Algorithm,
+    Compensation,
     ConfigFile,
     LearningRate,
+    Modifier,
+    ModifierStd,
+    NoiseModel,
     Preset,
     Rank,
     Seed,
@@ -31,12 +36,21 @@ from pulsora.cli.options import (
     setting_of_model,
     threads_of,
 )
+from pulsora.cli.pictures import plot_device, plot_drift
 from pulsora.cli.progress import console, metrics_table, progress_bar, train_with_bar
+from pulsora.cli.report import report
+from pulsora.cli.selftest import selftest
+from pulsora.cli.sweep import sweep
 from pulsora.tile import Tile
+from pulsora.trackers.writers import NAMES as TRACKERS
+from pulsora.trackers.writers import trackers_of
 from pulsora.training.data import load, require_batch
 from pulsora.training.experiment import ALGORITHMS, MODELS, require_beginning
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pulsora.trackers.writers import Tracker
     from pulsora.training.run import Run
 
 app = typer.Typer(
@@ -88,6 +102,18 @@ def train(
     algorithm: Algorithm = None,
     rank: Rank = None,
     transfer_every: TransferEvery = None,
+    hwa: Annotated[
+        bool,
+        typer.Option(
+            "--hwa",
+            help="Hardware-aware training, for arrays that are programmed once: --algorithm hwa.",
+            show_default="off",
+        ),
+    ] = False,
+    noise_model: NoiseModel = None,
+    modifier: Modifier = None,
+    modifier_std: ModifierStd = None,
+    compensation: Compensation = None,
     seed: Seed = None,
     amp: Annotated[
         bool | None,
@@ -104,7 +130,10 @@ def train(
     ] = None,
     config: ConfigFile = None,
     out: Annotated[
-        Path, typer.Option(help="Folder for metrics.json, checkpoint.pt and training.png.")
+        Path,
+        typer.Option(
+            help="Folder for metrics.json, records.jsonl, checkpoint.pt and training.png."
+        ),
     ] = Path("runs/train"),
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the run in --out.", show_default="off")
@@ -112,12 +141,20 @@ def train(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the run in --out.", show_default="off")
     ] = False,
+    track: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Trackers, with commas between: {', '.join(TRACKERS)}.", show_default="none"
+        ),
+    ] = None,
     threads: Threads = None,
     device: Annotated[
         str, typer.Option(help="Where to train: cpu, cuda or cuda:<number>.")
     ] = "cpu",
 ) -> None:
     """Train a network on images or text, all its layers analog but the last."""
+    if hwa and algorithm not in {None, "hwa"}:
+        raise ValueError(f"--hwa and --algorithm {algorithm} are two algorithms; choose one")
     experiment = experiment_of(
         config,
         data=data,
@@ -127,15 +164,20 @@ def train(
         batch=batch,
         lr=lr,
         device_preset=device_preset,
-        algorithm=algorithm,
+        algorithm="hwa" if hwa else algorithm,
         rank=rank,
         transfer_every=transfer_every,
+        noise_model=noise_model,
+        modifier=modifier,
+        modifier_std=modifier_std,
+        compensation=compensation,
         seed=seed,
         amp=amp,
         hybrid=hybrid,
     )
     require_beginning(out, resume=resume, overwrite=overwrite)
     _core.require_place(device, chosen_threads(threads))
+    trackers = [] if track is None else trackers_of(track.split(","), out)
     dataset = load(experiment.data)
     require_batch(dataset, experiment.batch)
     from pulsora.training.run import Run  # noqa: PLC0415 - torch takes seconds, so checks are first
@@ -150,9 +192,10 @@ def train(
         data=dataset,
     )
     try:
-        _train_and_show(run, out)
+        _train_and_show(run, out, trackers)
     except KeyboardInterrupt:
-        done, is_over = len(run.history), run.passes_made == run.passes
+        done = run.saved
+        is_over = done == len(run.history) and run.passes_made == run.passes
         saved = f"epoch {done} is saved in {out}/checkpoint.pt"
         if is_over:
             told = f"stopped after the last epoch; {saved}"
@@ -163,7 +206,7 @@ def train(
         raise KeyboardInterrupt(told) from None
 
 
-def _train_and_show(run: "Run", out: Path) -> None:
+def _train_and_show(run: "Run", out: Path, trackers: "Sequence[Tracker]") -> None:
     """Trains what is left of a run, shows its metrics and draws them."""
     if run.passes_made == run.passes:
         made = f"{out} already has {len(run.history)} epochs"
@@ -171,7 +214,7 @@ def _train_and_show(run: "Run", out: Path) -> None:
         console.print(f"{made}; {further}", highlight=False)
     else:
         with progress_bar() as progress:
-            train_with_bar(run, progress, run.experiment.name)
+            train_with_bar(run, progress, run.experiment.name, trackers)
     from pulsora.plot import plot_training  # noqa: PLC0415 - matplotlib takes a second
 
     plot_training({run.experiment.name: run.history}).savefig(out / "training.png", dpi=150)
@@ -179,35 +222,9 @@ def _train_and_show(run: "Run", out: Path) -> None:
     console.print(metrics_table("epoch", rows, right=True))
     if (report := run.report()) is not None:
         console.print(str(report), highlight=False)
-    console.print(f"written: {out}/metrics.json, checkpoint.pt, training.png", highlight=False)
-
-
-def plot_device(
-    name: Annotated[
-        str,
-        typer.Argument(
-            help="A device preset or model, see 'pulsora info', or a file of 'pulsora fit --save'."
-        ),
-    ],
-    out: Annotated[
-        Path | None, typer.Option(help="The PNG.", show_default="NAME.png, in this folder")
-    ] = None,
-    cells: Annotated[int, typer.Option(help="Number of cells.")] = 64,
-    pulses: Annotated[
-        int | None, typer.Option(help="Pulses per direction.", show_default="most of the range")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of cells and noise.")] = 1,
-) -> None:
-    """Draw how a device responds to pulses up and down."""
-    device = presets.device(name)
-    title = Path(name).stem  # of a preset its name
-    path = Path(f"{title}.png") if out is None else out
-    require_picture("--out", path)
-    from pulsora.plot import plot_device as figure_of  # noqa: PLC0415 - matplotlib takes a second
-
-    figure = figure_of(device, title=title, cells=cells, pulses=pulses, seed=seed)
-    figure.savefig(path, dpi=150)
-    console.print(f"written: {path}", highlight=False)
+    console.print(
+        f"written: {out}/metrics.json, records.jsonl, checkpoint.pt, training.png", highlight=False
+    )
 
 
 def explain(
@@ -287,6 +304,7 @@ def info() -> None:
     table.add_row("instruction sets", ", ".join(_core.instruction_sets()))
     table.add_row("device models", ", ".join(devices.MODELS))
     table.add_row("device presets", ", ".join(presets.names()))
+    table.add_row("noise models", ", ".join(noise_models.MODELS))
     console.print(table)
 
 
@@ -313,13 +331,18 @@ def demo(
 _COMMANDS: dict[str, Callable[..., None]] = {
     "demo": demo,
     "train": train,
+    "report": report,
+    "sweep": sweep,
+    "evaluate": evaluate,
     "explain": explain,
     "plot-device": plot_device,
+    "plot-drift": plot_drift,
     "fit": fit,
     "compile": compile_model,
     "forecast": forecast,
     "info": info,
     "bench": bench,
+    "selftest": selftest,
 }
 for _name, _command in _COMMANDS.items():
     # Lines of a paragraph are joined, so that a help page breaks them where the terminal ends.

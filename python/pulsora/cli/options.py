@@ -15,8 +15,12 @@ from pulsora.training.experiment import ALGORITHMS, MODELS, TILE_DEFAULTS, Exper
 
 __all__ = [
     "Algorithm",
+    "Compensation",
     "ConfigFile",
     "LearningRate",
+    "Modifier",
+    "ModifierStd",
+    "NoiseModel",
     "Preset",
     "Rank",
     "Seed",
@@ -67,6 +71,21 @@ Rank = Annotated[int | None, setting("rank", "Rank of the adapter.")]
 TransferEvery = Annotated[
     int | None,
     setting("transfer_every", "Mini-batches per transfer of the adapter; 0 is never."),
+]
+NoiseModel = Annotated[
+    str | None,
+    setting("noise_model", "A noise model, see 'pulsora info', or a file with the table of one."),
+]
+Compensation = Annotated[
+    str | None,
+    setting("compensation", "Drift compensation: none, global, per_output or exact_reference."),
+]
+Modifier = Annotated[
+    str | None,
+    setting("modifier", "What training reads of hwa do to weights, such as noise_model or none."),
+]
+ModifierStd = Annotated[
+    float | None, setting("modifier_std", "Noise of the modifier, over the largest weight.")
 ]
 Seed = Annotated[int | None, setting("seed", "Seed of everything.")]
 LearningRate = Annotated[float | None, setting("lr", "Learning rate.")]

@@ -9,9 +9,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from pulsora.training.run import Run
+    from pulsora.trackers.writers import Tracker
+    from pulsora.training.run import Metrics, Run
 
 __all__ = ["console", "metrics_table", "progress_bar", "train_with_bar"]
 
@@ -68,12 +69,30 @@ def progress_bar() -> Progress:
     )
 
 
-def train_with_bar(run: Run, progress: Progress, name: str) -> None:
-    """Trains a `Run` to its end and shows its progress."""
+def train_with_bar(
+    run: Run, progress: Progress, name: str, trackers: Sequence[Tracker] = ()
+) -> None:
+    """Trains a `Run` to its end and shows its progress.
+
+    Trackers get all records of the run, those of epochs before a resume too.
+    """
     task = progress.add_task(name, total=run.passes, completed=run.passes_made, status="")
-    run.train(
-        on_batch=lambda _: progress.advance(task),
-        on_epoch=lambda m: progress.update(
-            task, status=f"loss {m['loss']:.3f}, accuracy {m['accuracy']:.1%}"
-        ),
-    )
+
+    def tell(metrics: Metrics) -> None:
+        status = f"loss {metrics['loss']:.3f}, accuracy {metrics['accuracy']:.1%}"
+        progress.update(task, status=status)
+        for tracker in trackers:
+            tracker.epoch(run.records[-1])
+
+    described, *epochs = run.record_lines()
+    for tracker in trackers:
+        tracker.begin(described)
+        for record in epochs:
+            tracker.epoch(record)
+    failed = True
+    try:
+        run.train(on_batch=lambda _: progress.advance(task), on_epoch=tell)
+        failed = False
+    finally:
+        for tracker in trackers:
+            tracker.end(failed=failed)

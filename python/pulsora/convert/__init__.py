@@ -1,5 +1,6 @@
 """Conversion of models of torch to analog layers and back, and changes of all tiles of a model."""
 
+from pulsora.convert.adapters import merge
 from pulsora.convert.averages import average
 from pulsora.convert.model import convert_to_analog, convert_to_digital
 from pulsora.convert.periphery import with_io
@@ -13,6 +14,7 @@ __all__ = [
     "conversion_report",
     "convert_to_analog",
     "convert_to_digital",
+    "merge",
     "reseed",
     "with_io",
 ]

@@ -20,6 +20,7 @@ from pulsora.convert.layers import (
     digital_recurrent,
     require_twin,
 )
+from pulsora.convert.programmed import take_programmed
 from pulsora.convert.report import (
     TWINS,
     analog_parts,
@@ -195,7 +196,7 @@ def _twin(
     return twin
 
 
-def convert_to_digital(model: nn.Module) -> nn.Module:
+def convert_to_digital(model: nn.Module, *, programmed: bool = False) -> nn.Module:
     """A copy of the model with torch's layers in place of analog ones.
 
     Their weights are what a perfect read of the tiles would see, adapters included. Layers that
@@ -203,13 +204,22 @@ def convert_to_digital(model: nn.Module) -> nn.Module:
     passes stay. Each layer, perfectly read, and its twin are compared on a few random inputs,
     without hooks.
 
+    Args:
+        model: A model with analog layers.
+        programmed: Whether layers of InferenceConfig give the weights that a perfect read of their
+            programmed arrays sees now, drift and its compensation included, instead of the weights
+            that were trained.
+
     Raises:
+        StateError: with `programmed`, for layers that are not programmed.
         TypeError: for analog layers of other classes than those of `pulsora.nn`, and for subclasses
             of these with a forward of their own.
         ValueError: for gates on the adapters in tiles, and for layers whose twins would give other
             outputs.
     """
     converted = copied(model)
+    if programmed:
+        take_programmed(converted)
     for name, layer in converted.named_modules():
         require_twin(name, layer)
         if isinstance(layer, GatedAdapter) and layer.in_tiles and layer.gate is not None:

@@ -92,10 +92,12 @@ def _product(
 ) -> Tensor:
     """Returns W x + bias as `AnalogModule.product`, from the numbers in the tiles.
 
-    A weight that is a parameter of torch is taken as it is, not as its tiles would read it.
+    A weight that is a parameter of torch is taken as it is, not as its tiles would read it, unless
+    cells follow it.
     """
     tiles = layer.tiles
-    held = None if layer.held is None else layer._read_matrix()  # noqa: SLF001
+    own = layer.held is not None and not tiles.facts.follows
+    held = layer._read_matrix() if own else None  # noqa: SLF001
     flat = x.reshape(-1, x.shape[-1]).double()
     if layer.analog_bias:
         blocks = flat.reshape(-1, tiles.groups, tiles.shape[1] - 1)

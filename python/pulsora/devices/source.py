@@ -49,7 +49,7 @@ def from_source(source: str | os.PathLike[str], name: str | None = None) -> type
     process must make the same call before it reads them.
 
     Args:
-        source: The path of a header, or its text (a text has several lines). It may include
+        source: The path of a header, or its text (several lines, or a `kName`). It may include
             headers of the system and those headers <pulsora/name.h>, <pulsora/devices/name.h> and
             <pulsora/room/name.h> that need only the base rooms, devices, pulses and array; no other
             files.
@@ -178,7 +178,7 @@ def _trusted(name: str, entry: Any) -> type[Device]:  # noqa: ANN401 - whatever 
 
 def _read(source: str | os.PathLike[str]) -> tuple[str, str]:
     """The text of a source, and the name of its file."""
-    if isinstance(source, str) and "\n" in source:
+    if isinstance(source, str) and ("\n" in source or "kName" in source):
         return source, ""
     if not isinstance(source, str | os.PathLike):
         raise TypeError(

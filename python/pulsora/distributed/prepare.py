@@ -17,6 +17,7 @@ from pulsora.distributed.sharded_update import rows_to_shard
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
 from pulsora.nn.base import AnalogModule
 from pulsora.nn.recurrent_base import AnalogRNNBase
+from pulsora.nn.tiles.followed_weights import FollowedWeights
 from pulsora.nn.tiles.layer_names import set_names
 
 if TYPE_CHECKING:
@@ -104,6 +105,8 @@ def prepare(
     set_names((name, layer.tiles) for name, layer in layers.items())
     for layer in layers.values():
         layer.tiles.process_group = process_group
+        if isinstance(layer.held, FollowedWeights):
+            layer.held.expect_copy(layer.weight)
     model.register_forward_pre_hook(process_group.open, with_kwargs=True)
     model.register_forward_hook(process_group.close, always_call=True)
     model._pulsora_process_group = process_group  # type: ignore[assignment]  # noqa: SLF001

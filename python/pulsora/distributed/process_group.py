@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import math
 import zlib
@@ -15,7 +16,7 @@ from pulsora.distributed.sharded_update import ShardedUpdate
 from pulsora.nn.tiles.batch_shard import BatchShard, SingleProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from torch import Tensor, nn
 
@@ -218,7 +219,8 @@ class ProcessGroup(SingleProcess):
         work = dist.all_gather(list(everyone), message, group=self.group, async_op=True)
 
         def wait() -> Sequence[Any]:
-            work.wait()
+            with self._others():
+                work.wait()
             if everyone.device.type == "cpu":
                 self._require_same_layer(everyone[:, -1])
             whole = iter(
@@ -350,7 +352,7 @@ class ProcessGroup(SingleProcess):
                 )
 
     def _disagree(self, how: str, remedy: str = "") -> NoReturn:
-        raise RuntimeError(f"the ranks do not agree: {how}" + (f"; {remedy}" if remedy else ""))
+        raise RuntimeError(f"the ranks do not agree: {how}{'; ' * bool(remedy)}{remedy}")
 
     def _all(self, numbers: list[Any]) -> list[Any]:
         """Returns the whole numbers of each rank, in lists of equal form."""
@@ -358,19 +360,29 @@ class ProcessGroup(SingleProcess):
             return [numbers]
         mine = torch.tensor(numbers, device=self._arrays[0].device)
         everyone = mine.new_empty(self.size, *mine.shape)
-        dist.all_gather(list(everyone), mine, group=self.group)
+        with self._others():
+            dist.all_gather(list(everyone), mine, group=self.group)
         found: list[Any] = everyone.tolist()
         return found
+
+    @contextlib.contextmanager
+    def _others(self) -> Iterator[None]:
+        """Says which step this rank is in when a message to the other ranks fails."""
+        try:
+            yield
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"rank {self.rank} gets no answer in step {self._steps + 1}: another rank failed, "
+                f"waits or made fewer steps; all have to make equally many ({error})"
+            ) from error
 
     def __deepcopy__(self, _memo: object) -> ProcessGroup:
         """Returns the group itself. Tiles of a copied model belong to a single process."""
         return self
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            "a model that was prepared for several processes cannot be pickled; save "
-            "model.state_dict()"
-        )
+        how = "a model that was prepared for several processes cannot be pickled"
+        raise TypeError(f"{how}; save model.state_dict()")
 
 
 _STEPS_TOGETHER = (

@@ -1,9 +1,12 @@
-"""Devices from measured pulses.
+"""Devices from measured pulses, and noise models from readings over time.
 
     device, report = pulsora.fit.device("pulses.csv")
     print(report)
     report.plot().savefig("fit.png")
     config = pulsora.SingleConfig(device=device)
+
+    memory = pulsora.fit.retention("readings.csv").noise_model
+    config = pulsora.InferenceConfig(noise_model=memory)
 
 Needs SciPy: pip install 'pulsora[fit]'.
 """
@@ -19,6 +22,7 @@ from pulsora.fit.choice import compare
 from pulsora.fit.models import MODELS
 from pulsora.fit.pulses import pulses_of
 from pulsora.fit.report import Candidate, Parameter, Report
+from pulsora.fit.retention import RetentionFit, retention
 from pulsora.fit.table import read_traces
 
 if TYPE_CHECKING:
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
 
     from pulsora.devices import Device
 
-__all__ = ["MODELS", "Candidate", "Parameter", "Report", "device"]
+__all__ = ["MODELS", "Candidate", "Parameter", "Report", "RetentionFit", "device", "retention"]
 
 
 def device(

@@ -55,10 +55,10 @@ def _rows(name: str, values: ArrayLike) -> _Rows:
     return rows
 
 
-def _depth(values: Any) -> int:  # noqa: ANN401
-    """The number of dimensions, of a list by its first element."""
+def _depth(values: Any, most: int = 4) -> int:  # noqa: ANN401
+    """The number of dimensions, of a list by its first element; of a list no more than `most`."""
     if isinstance(values, (list, tuple)):
-        return 1 + (_depth(values[0]) if values else 0)
+        return 1 + (_depth(values[0], most - 1) if values and most > 1 else 0)
     return int(np.ndim(values))
 
 

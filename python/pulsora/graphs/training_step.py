@@ -13,8 +13,11 @@ from torch import nn
 from pulsora import _core
 from pulsora._internal.checks import require_boolean
 from pulsora.graphs.capture import captured
+from pulsora.graphs.hooks import hooks, hooks_of_parameter, hooks_of_step
 from pulsora.nn.autograd.analog_parameter import AnalogParameter, analog_arrays
 from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS
+from pulsora.nn.tiles.followed_weights import follow_all, followed_layers
+from pulsora.nn.tiles.held_weights import HeldWeights
 from pulsora.nn.tiles.layer_names import set_names
 from pulsora.nn.tiles.layer_update import apply_updates
 from pulsora.optim import _learning_rate, _Pulses
@@ -222,11 +225,12 @@ class TrainingStep:
             for each in (*self.model.parameters(), *in_groups)
             if isinstance(each, AnalogParameter)
         }
-        return iter(found.values())
+        follow = (layer.held.array for layer in followed_layers(self.model))
+        return iter((found | {id(array): array for array in follow}).values())
 
     def _obstacle(self, shape: object) -> str | None:
         """Returns why a step cannot be recorded, if that is known before recording."""
-        hooked = [name for name, module in self.model.named_modules() if _hooks(module)]
+        hooked = [name for name, module in self.model.named_modules() if hooks(module)]
         arrays = list(self.arrays())
         is_new = shape not in self._graphs
         obstacles = {
@@ -236,9 +240,9 @@ class TrainingStep:
                 torch.cuda.CUDAGraph, "raw_cuda_graph"
             ),
             f"modules have hooks, which would not run: {hooked}": bool(hooked),
-            "the optimiser has hooks, which would not run": _hooks_of_step(self.optimizer) > 0,
+            "the optimiser has hooks, which would not run": hooks_of_step(self.optimizer) > 0,
             "parameters have hooks, which would not run": any(
-                map(_hooks_of_parameter, self.model.parameters())
+                map(hooks_of_parameter, self.model.parameters())
             ),
             "the model draws random numbers of torch, as for dropout": self._draws,
             "several processes train the model": any(
@@ -246,6 +250,10 @@ class TrainingStep:
             ),
             "re-inits of adapters that are 'orthogonal' or 'svd' wait for the GPU": any(
                 each.facts.waits_for_host for each in arrays
+            ),
+            "layers of InferenceConfig write their weights before each read": any(
+                isinstance(getattr(each, "held", None), HeldWeights)
+                for each in self.model.modules()
             ),
             "tiles are on several devices": len({each.device for each in arrays}) > 1,
         }
@@ -264,18 +272,19 @@ class TrainingStep:
         """Returns everything else that is constant in a graph."""
         groups = self.optimizer.param_groups
         constants = [name for name in groups[0] if name not in {"params", "lr"}]
-        modules = [(module.training, _hooks(module)) for module in self.model.modules()]
+        modules = [(module.training, hooks(module)) for module in self.model.modules()]
         return (
             tuple(group.get(name) for group in groups for name in constants),
             modules,
+            [array.grid for array in self.arrays()],
             [
-                each.array.grid if isinstance(each, AnalogParameter) else each.data_ptr()
+                0 if isinstance(each, AnalogParameter) else each.data_ptr()
                 for each in self.model.parameters()
             ],
             [each.requires_grad for each in self.model.parameters()],
             [each.data_ptr() for each in self._buffers()],
-            [_hooks_of_parameter(each) for each in self.model.parameters()],
-            _hooks_of_step(self.optimizer),
+            [hooks_of_parameter(each) for each in self.model.parameters()],
+            hooks_of_step(self.optimizer),
             self.loss_fn,
             self.before_step,
             torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda"),
@@ -306,6 +315,8 @@ class _Recorded:
         self.circumstances = step._circumstances()  # noqa: SLF001 - of this module
         self.rates = step.rates()
         self.digital_too = digital_too
+        self._layers = followed_layers(step.model)
+        follow_all(self._layers)  # what happens in every step is recorded, and nothing else
         self._batch = [each.clone() for each in batch]
         device = batch[0].device
         layers = [[tile._core for tile in array] for array in step.arrays()]  # noqa: SLF001
@@ -316,10 +327,12 @@ class _Recorded:
         try:
             with captured(self._graph):
                 self._loss = step.loss(self._batch)
-                updates = step.optimizer._updates()  # noqa: SLF001 - of this package
-                step.optimizer._use_up()  # noqa: SLF001 - torch's step must not see them
+                analog = list(step.optimizer._analog())  # noqa: SLF001 - of this package
+                updates = step.optimizer._updates(analog)  # noqa: SLF001
+                step.optimizer._use_up(analog)  # noqa: SLF001 - torch's step must not see them
                 if digital_too:
                     step.optimizer._step_digitally()  # noqa: SLF001
+                    follow_all(self._layers)
                 # Last, so that the updates are launched while the graph runs.
                 self._pulse(updates, step.optimizer)
         finally:
@@ -352,6 +365,7 @@ class _Recorded:
             parameter.grad = gradient
         if not self.digital_too:
             optimizer._step_digitally()  # noqa: SLF001 - of this package
+            follow_all(self._layers)
         return self._loss.clone()
 
 
@@ -365,32 +379,6 @@ def _repeatable(optimizer: torch.optim.Optimizer) -> bool:
     """Whether the digital step works only on tensors on the GPU."""
     plain = isinstance(optimizer, torch.optim.SGD)
     return plain or all(group.get("capturable", False) for group in optimizer.param_groups)
-
-
-def _hooks(module: nn.Module) -> int:
-    return (
-        len(module._forward_hooks)  # noqa: SLF001 - there is no other way to ask
-        + len(module._forward_pre_hooks)  # noqa: SLF001
-        + len(module._backward_hooks)  # noqa: SLF001
-        + len(module._backward_pre_hooks)  # noqa: SLF001
-    )
-
-
-def _hooks_of_parameter(parameter: Tensor) -> int:
-    """Counts users' hooks; a graph repeats the effect of an AnalogParameter's own hook."""
-    hooks = (
-        parameter._backward_hooks,  # noqa: SLF001
-        getattr(parameter, "_post_accumulate_grad_hooks", None),
-    )
-    return sum(len(each or ()) for each in hooks) - isinstance(parameter, AnalogParameter)
-
-
-def _hooks_of_step(optimizer: torch.optim.Optimizer) -> int:
-    before, after = (
-        optimizer._optimizer_step_pre_hooks,  # noqa: SLF001
-        optimizer._optimizer_step_post_hooks,  # noqa: SLF001
-    )
-    return len(before) + len(after)
 
 
 def _random_numbers(device: torch.device) -> int:

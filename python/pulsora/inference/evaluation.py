@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 
+from pulsora._internal.times import seconds
+from pulsora.inference.folding import (
+    called,
+    first_mixing_layer,
+    folded,
+    points_of_a_pass,
+    program_points,
+)
 from pulsora.inference.programming import drift, held_layers, program
 from pulsora.inference.report import InferenceReport
-from pulsora.inference.times import seconds
+from pulsora.nn.age_gate import age_gates, select_ages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -22,6 +32,10 @@ YEAR = ("1 s", "1 h", "1 day", "1 month", "1 year")
 """Times of an evaluation by default."""
 
 
+_CUT = (torch.Tensor, tuple, list, dict)
+"""Entries of outputs that the metric sees; others, such as caches, are left out."""
+
+
 @torch.no_grad()
 def evaluate(
     model: nn.Module,
@@ -30,7 +44,10 @@ def evaluate(
     metric: Literal["accuracy"] | Callable[[Any, Tensor], Tensor] = "accuracy",
     times: Sequence[float | str] = YEAR,
     programmings: int | Sequence[int] = 5,
-    progress: Callable[[int, int], None] | None = None,
+    chips: int = 1,
+    memory: float = 0.5,
+    prepare: Callable[[nn.Module], object] | None = None,
+    progress: bool | Callable[[int, int], None] = False,
 ) -> InferenceReport:
     """Evaluates a model for each programming at each time after it.
 
@@ -39,19 +56,33 @@ def evaluate(
     and one seed are compared under the same noise: `report - other`. Afterwards the model is
     programmed as the last programming at the last time; `unprogram` returns to its weights.
 
+    Many programmings and times ride in one pass: a batch of m samples is read as R m samples, of
+    which each layer reads every m with other realised weights. The model must treat the samples of
+    a batch apart, which a small batch is tried for. A model that does not is read one realisation
+    at a time, and a warning names the layer.
+
     Args:
         model: A model in eval() with layers of InferenceConfig.
         batches: Pairs (input, target) that can be gone through repeatedly, such as a list or a
-            DataLoader without shuffling. Targets are on the device of the outputs.
-        metric: "accuracy", the share of samples whose largest output is the target's class; or a
-            function of outputs and targets that gives one number for each sample, whose mean is
-            taken.
+            DataLoader without shuffling. Targets are on the device of the outputs. An input that
+            is a dict gives the names of the model's arguments.
+        metric: "accuracy", the share of samples whose largest output (or `logits`) is the target's
+            class; or a function of outputs and targets that gives one number for each sample, whose
+            mean is taken.
         times: Seconds since the end of programming, or texts such as "1 day".
-        programmings: Number of programmings, which are numbered from 0, or their numbers.
-        progress: Called after each evaluation with the number of evaluations so far and in all.
+        programmings: Number of programmings of a chip, which are numbered from 0, or their numbers.
+        chips: Number of chips, each with stuck devices, spreads of its converters and programming
+            errors of its own.
+        memory: Share of the free memory for the realised weights and the outputs of a pass.
+        prepare: Called with the model at each programming and time before its reads, such as
+            `lambda m: pulsora.inference.fit_affine(m, batches)` or `adapt_batch_norm`; realisations
+            are then read one at a time. What it changes besides the arrays stays changed.
+        progress: Whether a line on stderr shows how far the evaluation is; or a function that is
+            called with the number of evaluations so far and in all.
 
     Returns:
-        The metric for each time and programming, with mean and deviation, table, plot and file.
+        The metric for each time, chip and programming, with mean and deviation, table, plot and
+        file.
 
     Raises:
         ValueError: If the model has no layer of InferenceConfig or is in training mode, if there
@@ -60,51 +91,161 @@ def evaluate(
         InputError: If a weight is not finite.
     """
     layers = held_layers(model)
-    if model.training:
-        raise ValueError("the model is in training mode, and would draw other noise; call eval()")
-    if isinstance(metric, str) and metric != "accuracy":
-        raise ValueError(f"metric = {metric!r}: write 'accuracy', or give a function")
+    _require(model, metric, chips, memory)
     after = [seconds(time) for time in times]
-    numbers = list(range(programmings)) if isinstance(programmings, int) else list(programmings)
+    numbers = _numbers(programmings)
     if not after or not numbers:
         raise ValueError("give at least one time and one programming")
     for time in after:
         for held, _ in layers:
             held.require_time(time)
-    values = np.empty((len(after), len(numbers)))
-    done = 0
-    for column, number in enumerate(numbers):
-        program(model, number)
-        for row, time in enumerate(after):
-            drift(model, time)
-            values[row, column] = _measured(model, batches, metric)
-            done += 1
-            if progress is not None:
-                progress(done, values.size)
+    count = 1 if prepare is not None else _pass_size(model, batches, memory)
+    gates = age_gates(model)
+    shown = _Shown(progress, chips * len(numbers) * len(after))
+    values = np.empty((len(after), chips * len(numbers)))
+    for chip in range(chips):
+        points = [(number, time) for number in numbers for time in after]
+        found: list[float] = []
+        for start in range(0, len(points), count):
+            group = points[start : start + count]
+            program_points(layers, group, chip)
+            if prepare is not None:
+                select_ages(gates, [group[0][1]], 1)
+                prepare(model)
+            found += _measured(model, batches, metric, [time for _, time in group])
+            shown.add(len(group))
+        columns = slice(chip * len(numbers), (chip + 1) * len(numbers))
+        values[:, columns] = np.array(found).reshape(len(numbers), len(after)).T
+    drift(program(model, numbers[-1], chip=chips - 1), after[-1])
+    select_ages(gates, after[-1:], 1)
     name = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
-    return InferenceReport(tuple(after), tuple(numbers), values, name)
+    of_chips = tuple(chip for chip in range(chips) for _ in numbers)
+    return InferenceReport(tuple(after), tuple(numbers * chips), values, name, of_chips)
+
+
+def _require(model: nn.Module, metric: object, chips: int, memory: float) -> None:
+    """Raises ValueError for a model and settings that cannot be evaluated."""
+    if model.training:
+        raise ValueError("the model is in training mode, and would draw other noise; call eval()")
+    if isinstance(metric, str) and metric != "accuracy":
+        raise ValueError(f"metric = {metric!r}: write 'accuracy', or give a function")
+    if chips < 1:
+        raise ValueError(f"chips = {chips}: give at least one chip")
+    if not 0.0 < memory <= 1.0:
+        raise ValueError(f"memory = {memory}: give a share above 0 and at most 1")
+
+
+def _numbers(programmings: int | Sequence[int]) -> list[int]:
+    """Returns the numbers of the programmings."""
+    if isinstance(programmings, int):
+        return list(range(programmings))
+    try:
+        return list(programmings)
+    except TypeError:
+        raise ValueError(
+            f"programmings = {programmings!r}: give a whole number, or a list of numbers"
+        ) from None
+
+
+def _pass_size(model: nn.Module, batches: Iterable[tuple[Any, Tensor]], memory: float) -> int:
+    """Returns the number of points of a pass: 1 for models in which samples meet."""
+    first = next(iter(batches), None)
+    if first is None:
+        raise ValueError(
+            "batches gave no sample; give a list or a DataLoader, which can be gone through again"
+        )
+    mixing = first_mixing_layer(model, first[0])
+    if mixing is None:
+        return points_of_a_pass(model, first[0], memory)
+    warnings.warn(
+        f"{mixing} does not treat the samples of a batch apart, so that the model is read one "
+        "realisation at a time; call eval() of batch norms, or put the batch first",
+        stacklevel=3,
+    )
+    return 1
 
 
 def _measured(
     model: nn.Module,
     batches: Iterable[tuple[Any, Tensor]],
     metric: str | Callable[[Any, Tensor], Tensor],
-) -> float:
-    """Returns the mean of the metric over all samples."""
-    total = 0.0
+    times: list[float],
+) -> list[float]:
+    """Returns the mean of the metric over all samples, at each of the points of a pass."""
+    count = len(times)
+    gates = age_gates(model)
+    totals: Tensor | None = None
     samples = 0
     for x, wanted in batches:
-        y = model(x)
-        found = (y.argmax(-1) == wanted).float() if isinstance(metric, str) else metric(y, wanted)
-        if not isinstance(found, torch.Tensor) or found.ndim == 0:
-            raise ValueError(
-                f"the metric gave {type(found).__name__} of no dimension; it must give a tensor "
-                "with one number for each sample (a loss: reduction='none')"
-            )
-        total += found.double().sum().item()
-        samples += found.numel()
-    if samples == 0:
+        select_ages(gates, times, len(wanted))
+        parts = _parts(called(model, folded(x, count)), count)
+        found = [_of_samples(metric, part, wanted) for part in parts]
+        sums = torch.stack([each.double().sum() for each in found])
+        totals = sums if totals is None else totals + sums
+        samples += found[0].numel()
+    if totals is None or samples == 0:
         raise ValueError(
             "batches gave no sample; give a list or a DataLoader, which can be gone through again"
         )
-    return total / samples
+    return [total / samples for total in totals.tolist()]
+
+
+def _of_samples(
+    metric: str | Callable[[Any, Tensor], Tensor],
+    y: Any,  # noqa: ANN401
+    wanted: Tensor,
+) -> Tensor:
+    """Returns the metric of each sample."""
+    if isinstance(metric, str):
+        hits: Tensor = getattr(y, "logits", y).argmax(-1) == wanted
+        return hits.float()
+    found: object = metric(y, wanted)
+    if not isinstance(found, torch.Tensor) or found.ndim == 0:
+        raise ValueError(
+            f"the metric gave {type(found).__name__} of no dimension; it must give a tensor "
+            "with one number for each sample (a loss: reduction='none')"
+        )
+    if len(found) % max(len(wanted), 1):
+        raise ValueError(
+            f"the metric gave {len(found)} numbers for {len(wanted)} samples; it must give one for "
+            "each sample, or as many for each"
+        )
+    return found
+
+
+def _parts(y: Any, count: int) -> list[Any]:  # noqa: ANN401
+    """Cuts a model's output into those of the points."""
+    if count == 1:
+        return [y]
+    if isinstance(y, torch.Tensor):
+        return list(y.chunk(count))
+    if hasattr(y, "items"):
+        kept = {name: value for name, value in y.items() if isinstance(value, _CUT)}
+        cut = {name: _parts(value, count) for name, value in kept.items()}
+        return [type(y)(**{name: cut[name][r] for name in cut}) for r in range(count)]
+    if isinstance(y, tuple | list):
+        columns = [_parts(value, count) for value in y]
+        return [type(y)([column[r] for column in columns]) for r in range(count)]
+    raise ValueError(
+        f"the model's output is of type {type(y).__name__}; evaluate takes tensors, and tuples, "
+        "lists and mappings of them"
+    )
+
+
+class _Shown:
+    """Progress of an evaluation, on stderr or by a function."""
+
+    def __init__(self, progress: bool | Callable[[int, int], None], of: int) -> None:
+        self._progress = progress
+        self._of = of
+        self._done = 0
+
+    def add(self, more: int) -> None:
+        """Shows that more evaluations are done."""
+        self._done += more
+        if callable(self._progress):
+            self._progress(self._done, self._of)
+        elif self._progress:
+            end = "\n" if self._done == self._of else ""
+            sys.stderr.write(f"\r{self._done} of {self._of} evaluations{end}")
+            sys.stderr.flush()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, TypeVar
 
-from pulsora.inference.times import seconds
+from pulsora._internal.times import seconds
 from pulsora.nn.base import AnalogModule
+from pulsora.nn.tiles.held_weights import HeldWeights
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from pulsora.nn.tiles.held_weights import HeldWeights
     from pulsora.tile import Tile
 
 __all__ = ["drift", "held_layers", "program", "programmed_tiles", "unprogram"]
@@ -19,7 +19,7 @@ __all__ = ["drift", "held_layers", "program", "programmed_tiles", "unprogram"]
 _M = TypeVar("_M", bound="nn.Module")
 
 
-def program(model: _M, number: int = 0) -> _M:
+def program(model: _M, number: int = 0, *, chip: int = 0) -> _M:
     """Programs the weights of all layers of InferenceConfig, in place; reads see time 0.
 
     Other analog layers stay as they are.
@@ -28,6 +28,8 @@ def program(model: _M, number: int = 0) -> _M:
         model: A model with layers of InferenceConfig, or such a layer.
         number: Number of the programming, from 0 to 2^47 - 1: each has errors of its own, and the
             same number has the same errors again.
+        chip: Number of the chip, from 0 to 2^32 - 1: each has stuck devices, spreads of its
+            converters and programming errors of its own.
 
     Returns:
         The model.
@@ -37,7 +39,7 @@ def program(model: _M, number: int = 0) -> _M:
         ConfigError: For a bad number.
         InputError: If a weight is not finite; layers before that one are programmed.
     """
-    zeros = sum(held.program(weight, number) for held, weight in held_layers(model))
+    zeros = sum(held.program(weight, number, chip) for held, weight in held_layers(model))
     if zeros:
         warnings.warn(
             f"{zeros} tiles have no weight but 0, and are programmed as zeros; write weights "
@@ -103,7 +105,7 @@ def held_layers(model: nn.Module) -> list[tuple[HeldWeights, nn.Parameter]]:
     found = {
         id(layer.held): (layer.held, layer.carrier)
         for layer in model.modules()
-        if isinstance(layer, AnalogModule) and layer.held is not None
+        if isinstance(layer, AnalogModule) and isinstance(layer.held, HeldWeights)
     }
     if not found:
         raise ValueError(

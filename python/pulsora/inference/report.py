@@ -1,4 +1,4 @@
-"""The report of an evaluation: a metric over times and programmings."""
+"""The report of an evaluation: a metric over times, chips and programmings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from pulsora._internal.files import replace_file
 from pulsora._internal.text_tables import aligned
-from pulsora.inference.times import described
+from pulsora._internal.times import described
 
 if TYPE_CHECKING:
     import os
@@ -28,20 +28,31 @@ __all__ = ["InferenceReport", "plot"]
 class InferenceReport:
     """A metric of a model for each time after programming and each programming.
 
-    `report - other` is the difference of two reports of the same times and programmings, paired:
-    its standard error is that of the differences.
+    `report - other` is the difference of two reports of the same times, chips and programmings,
+    paired: its standard error is that of the differences.
 
     Attributes:
         times: Seconds since the end of programming.
-        programmings: Numbers of the programmings.
-        values: The metric [times, programmings].
+        programmings: Number of the programming of each column of values.
+        values: The metric [times, programmings of all chips].
         metric: Name of the metric.
+        chips: Number of the chip of each column; empty if there is one chip.
     """
 
     times: tuple[float, ...]
     programmings: tuple[int, ...]
     values: NDArray[np.float64]
     metric: str = "accuracy"
+    chips: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(set(self.chips)) < 2:
+            object.__setattr__(self, "chips", ())
+
+    def by_chip(self) -> NDArray[np.float64]:
+        """Mean over the programmings of each chip, [times, chips]."""
+        chips = np.array(self.chips or [0] * len(self.programmings))
+        return np.stack([self.values[:, chips == c].mean(axis=1) for c in np.unique(chips)], axis=1)
 
     @property
     def mean(self) -> NDArray[np.float64]:
@@ -68,14 +79,14 @@ class InferenceReport:
         Raises:
             ValueError: If times, programmings or metrics differ.
         """
-        for name in ("times", "programmings", "metric"):
+        for name in ("times", "programmings", "metric", "chips"):
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
                 raise ValueError(
                     f"the reports have {name} {mine} and {theirs}; a difference needs the same"
                 )
         difference = self.values - other.values
-        return InferenceReport(self.times, self.programmings, difference, self.metric)
+        return InferenceReport(self.times, self.programmings, difference, self.metric, self.chips)
 
     def __str__(self) -> str:
         rows: list[tuple[str, ...]] = [("time", self.metric, "std", "least", "most")]
@@ -90,7 +101,8 @@ class InferenceReport:
                 strict=True,
             )
         ]
-        return f"{aligned(rows)}\n{len(self.programmings)} programmings"
+        of = f" of {len(set(self.chips))} chips" if self.chips else ""
+        return f"{aligned(rows)}\n{len(self.programmings)} programmings{of}"
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values, what from_dict() and JSON take."""
@@ -99,7 +111,7 @@ class InferenceReport:
             "times": list(self.times),
             "programmings": list(self.programmings),
             "values": self.values.tolist(),
-        }
+        } | ({"chips": list(self.chips)} if self.chips else {})
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> InferenceReport:
@@ -113,6 +125,7 @@ class InferenceReport:
             programmings = tuple(map(int, values["programmings"]))
             found = np.array(values["values"], dtype=np.float64)
             metric = str(values["metric"])
+            chips = tuple(map(int, values.get("chips", ())))
         except (KeyError, TypeError) as error:
             raise ValueError(f"these values are no report: {error!r}") from None
         if found.shape != (len(times), len(programmings)):
@@ -120,7 +133,9 @@ class InferenceReport:
                 f"values have shape {found.shape}, but there are {len(times)} times and "
                 f"{len(programmings)} programmings"
             )
-        return cls(times, programmings, found, metric)
+        if chips and len(chips) != len(programmings):
+            raise ValueError(f"there are {len(chips)} chips for {len(programmings)} programmings")
+        return cls(times, programmings, found, metric, chips)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the report to a file of JSON."""

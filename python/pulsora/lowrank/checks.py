@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TYPES", "check_adapter", "check_apart", "check_linear", "check_update", "outputs_of"]
 
-TYPES = (torch.float32, torch.float16, torch.bfloat16)
+TYPES = (torch.float32, torch.float16, torch.bfloat16)  # of the core
+_TYPES = (*TYPES, torch.float64)
 _LAYOUTS = ("kn", "nk")
 
 
@@ -26,7 +27,7 @@ def check_update(
             f"u_layout is {u_layout!r}; it must be 'kn' for u [K2, N] or 'nk' for u [N, K2]"
         )
     dtype, device = x.dtype, x.device
-    if dtype not in TYPES:
+    if dtype not in _TYPES:
         _check_type("x", x)
     for name, tensor in (("v", v), ("codes", codes), ("u", u), ("base", base)):
         if tensor is not None and (tensor.dtype != dtype or tensor.device != device):
@@ -89,11 +90,7 @@ def outputs_of(u: Tensor, u_layout: str) -> int:
 
 def check_adapter(dc: Tensor, a: Tensor, b: Tensor, da: Tensor | None, db: Tensor | None) -> None:
     """Raises InputError, TypeError or DeviceError, naming the operand, unless all operands fit."""
-    for name, tensor in (("dc", dc), ("a", a), ("b", b), ("da", da), ("db", db)):
-        if tensor is None:
-            continue
-        _check_type(name, tensor)
-        _check_place("dc", dc, name, tensor)
+    made = _check_types_of_adapter(dc, a, b, da, db)
     if dc.dim() == 0 or a.dim() == 0:
         raise InputError(
             f"dc is {_shape(dc)} and a is {_shape(a)}; they must be [..., n] and [..., K]"
@@ -111,12 +108,31 @@ def check_adapter(dc: Tensor, a: Tensor, b: Tensor, da: Tensor | None, db: Tenso
     for name, tensor, like in (("da", da, a), ("db", db, b)):
         if tensor is None:
             continue
-        if tensor.shape != like.shape or tensor.dtype != torch.float32:
+        if tensor.shape != like.shape or tensor.dtype != made:
+            kind = str(made).removeprefix("torch.")
             raise InputError(
-                f"{name} is {_shape(tensor)} of {tensor.dtype}; it must be float32 {_shape(like)}"
+                f"{name} is {_shape(tensor)} of {tensor.dtype}; it must be {kind} {_shape(like)}"
             )
         if not tensor.is_contiguous():
             raise InputError(f"{name} has gaps; it must be contiguous")
+
+
+def _check_types_of_adapter(
+    dc: Tensor, a: Tensor, b: Tensor, da: Tensor | None, db: Tensor | None
+) -> torch.dtype:
+    """Raises TypeError or DeviceError unless types and devices fit; the type of the results."""
+    for name, tensor in (("dc", dc), ("a", a), ("b", b), ("da", da), ("db", db)):
+        if tensor is not None:
+            _check_type(name, tensor)
+            _check_place("dc", dc, name, tensor)
+    is_double = dc.dtype == torch.float64
+    for name, tensor in (("a", a), ("b", b)):
+        if (tensor.dtype == torch.float64) != is_double:
+            raise TypeError(
+                f"{name} has dtype {tensor.dtype} and dc has {dc.dtype}; float64 must be the type "
+                f"of all three: pass {name}.to(dc.dtype)"
+            )
+    return torch.float64 if is_double else torch.float32
 
 
 def check_apart(dc: Tensor, a: Tensor, b: Tensor, da: Tensor | None, db: Tensor | None) -> None:
@@ -146,10 +162,10 @@ def _check_matrix(name: str, tensor: Tensor, meaning: str) -> None:
 
 
 def _check_type(name: str, tensor: Tensor) -> None:
-    if tensor.dtype not in TYPES:
+    if tensor.dtype not in _TYPES:
         raise TypeError(
-            f"{name} has dtype {tensor.dtype}; convert it to float32, float16 or bfloat16, for "
-            f"example with {name}.float()"
+            f"{name} has dtype {tensor.dtype}; convert it to float32, float16, bfloat16 or "
+            f"float64, for example with {name}.float()"
         )
 
 

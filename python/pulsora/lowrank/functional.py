@@ -10,7 +10,8 @@ import torch
 from torch.autograd import forward_ad
 
 from pulsora._core import InputError
-from pulsora.lowrank import operators
+from pulsora._internal.transforms import in_transform
+from pulsora.lowrank import operators, plain
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,7 +21,6 @@ __all__ = [
     "adapter_product",
     "autocast_type",
     "gated_low_rank",
-    "gradients_by_torch",
     "require_finite",
     "require_tensors",
 ]
@@ -52,7 +52,7 @@ class _GatedLowRank(torch.autograd.Function):
             return None, None, None, None, of_base, None, None
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             # Second derivatives will be asked for: torch can differentiate its own operations.
-            made = gradients_by_torch(dy, x, v, codes, u, ctx.u_layout, ctx.scale)
+            made = plain.gradients(dy, x, v, codes, u, ctx.u_layout, ctx.scale)
             kept = (
                 each if is_wanted else None for each, is_wanted in zip(made, wanted, strict=False)
             )
@@ -67,23 +67,36 @@ class _GatedLowRank(torch.autograd.Function):
         return dx, dv, dcodes, du, of_base, None, None
 
 
+class _TransformedUpdate(_GatedLowRank):
+    """Function for transforms of torch.func, which takes the host longer in plain calls."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(  # type: ignore[override] # the context has a function of its own
+        x: Tensor,
+        v: Tensor,
+        codes: Tensor | None,
+        u: Tensor,
+        base: Tensor | None,
+        u_layout: str,
+        scale: float,
+    ) -> Tensor:
+        y: Tensor = operators.gated_low_rank(x, v, codes, u, u_layout, scale, base)
+        return y
+
+    @staticmethod
+    def setup_context(
+        ctx: Any,  # noqa: ANN401
+        inputs: tuple[Any, ...],
+        output: Tensor,  # noqa: ARG004 - as torch calls it
+    ) -> None:
+        x, v, codes, u, _, ctx.u_layout, ctx.scale = inputs
+        ctx.save_for_backward(x, v, codes, u)
+
+
 _LARGEST = 1e15  # the limit of every setting (parameters/limits.h)
 _OPTIONAL = ("codes", "base", "bias")
-
-
-def gradients_by_torch(
-    dy: Tensor, x: Tensor, v: Tensor, codes: Tensor | None, u: Tensor, u_layout: str, scale: float
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
-    """Gradients of x, v, codes and u, by operations of torch."""
-    wide = u if u_layout == "kn" else u.t()
-    h, g = x @ v, dy @ wide * scale
-    gates = torch.ones_like(h) if codes is None else codes
-    gated_h, gated_g = h * gates, g * gates
-    rank = v.shape[1]
-    of_v = x.reshape(-1, x.shape[-1]).t() @ gated_g.reshape(-1, rank)
-    of_u = dy.reshape(-1, dy.shape[-1]).t() @ gated_h.reshape(-1, rank) * scale
-    of_codes = None if codes is None else (h * g).sum_to_size(codes.shape)
-    return gated_g @ v.t(), of_v, of_codes, of_u if u_layout == "kn" else of_u.t()
 
 
 def require_finite(name: str, value: object) -> None:
@@ -121,6 +134,8 @@ def require_tensors(**operands: object) -> None:
 def autocast_type(tensor: Tensor) -> torch.dtype | None:
     """The type that `torch.autocast` gives products on the tensor's device; None if it is off."""
     kind = tensor.device.type
+    if tensor.dtype == torch.float64:
+        return None  # as for torch's products
     if kind == "meta" or not torch.is_autocast_enabled(kind):  # torch knows no autocast on meta
         return None
     return torch.get_autocast_dtype(kind)
@@ -138,11 +153,12 @@ def gated_low_rank(
 ) -> Tensor:
     """A low-rank adapter with gates per row: y = base + scale ((x v) * codes) u^T.
 
-    All operands have the dtype (float32, float16 or bfloat16) and the device of x; under
+    All operands have the dtype (float32, float16, bfloat16 or float64) and the device of x; under
     `torch.autocast` they are converted to its dtype, as torch does for a product. Sums are in
-    single precision, x v is never rounded to 16 bits, and the result is rounded once. Gradients of
-    all operands are made in one pass, from the operands alone. Codes, v and u may have any strides;
-    an x or base whose rows are not contiguous (at any distance) is copied.
+    single precision (for float64 in double precision), x v is never rounded to 16 bits, and the
+    result is rounded once. Gradients of all operands are made in one pass, from the operands alone.
+    Codes, v and u may have any strides; an x or base whose rows are not contiguous (at any
+    distance) is copied.
 
     Args:
         x: inputs [..., K1].
@@ -175,7 +191,8 @@ def gated_low_rank(
         or (codes is not None and codes.requires_grad)
         or (base is not None and base.requires_grad)
     ):
-        made: Tensor = _GatedLowRank.apply(  # type: ignore[no-untyped-call]
+        update = _TransformedUpdate if in_transform() else _GatedLowRank
+        made: Tensor = update.apply(  # type: ignore[no-untyped-call]
             x, v, codes, u, base, u_layout, float(scale)
         )
         return made
@@ -194,7 +211,8 @@ def adapter_gradients(
 ) -> tuple[Tensor | None, Tensor | None]:
     """(dA, dB) = (dC b^T, a^T dC), the gradients of an adapter C = A B, in single precision.
 
-    Each operand may be float32, float16 or bfloat16 on its own; a 16-bit copy of weights may stand
+    For operands in float64, all three of them, the gradients are in double precision. Otherwise
+    each operand may be float32, float16 or bfloat16 on its own; a 16-bit copy of weights may stand
     beside gradients in single precision. Nothing is rounded to 16 bits or to tf32, whatever
     `torch.backends` allows.
 
@@ -204,8 +222,9 @@ def adapter_gradients(
         b: [K, n].
         wanted: whether dA and dB are made; a gradient that is not wanted costs nothing. With `out`,
             leave `wanted` out.
-        out: contiguous float32 tensors for dA and dB, of the shapes of a and b, or None in the
-            place of a gradient that is not wanted. By default, tensors are made.
+        out: contiguous tensors for dA and dB, float32 (float64 for operands in float64), of the
+            shapes of a and b, or None in the place of a gradient that is not wanted. By default,
+            tensors are made.
         accumulate: whether to add to the values in `out`, as for the next micro-batch; one bool, or
             one for each of dA and dB.
 
@@ -218,19 +237,20 @@ def adapter_gradients(
         TypeError: if a dtype does not fit.
         DeviceError: if the operands are on several devices.
     """
+    require_tensors(dc=dc, a=a, b=b)
     adds = (accumulate, accumulate) if isinstance(accumulate, bool) else tuple(accumulate)
     if out is None:
         if any(adds):
             raise InputError("accumulate is True without out; pass out=(da, db) to add to")
-        out = _like(a) if wanted[0] else None, _like(b) if wanted[1] else None
+        kind = plain.sum_type(dc.dtype)
+        out = (
+            dc.new_empty(a.shape, dtype=kind) if wanted[0] else None,
+            dc.new_empty(b.shape, dtype=kind) if wanted[1] else None,
+        )
     elif not all(wanted):
         raise InputError("wanted is given with out; pass None in out for a gradient not wanted")
     operators.adapter_gradients(dc, a, b, *out, adds)
     return out
-
-
-def _like(operand: Tensor) -> Tensor:
-    return torch.empty(operand.shape, dtype=torch.float32, device=operand.device)
 
 
 class _AdapterProduct(torch.autograd.Function):
@@ -244,13 +264,30 @@ class _AdapterProduct(torch.autograd.Function):
         a, b = ctx.saved_tensors
         of_a, of_b = ctx.needs_input_grad
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            flat = a.reshape(-1, a.shape[-1]).t() @ dc.reshape(-1, dc.shape[-1]) if of_b else None
-            return dc @ b.t() if of_a else None, flat
+            return plain.gradients_of_adapter(dc, a, b, (of_a, of_b))
         da, db = adapter_gradients(dc, a, b, wanted=(of_a, of_b))
         return (
             None if da is None else da.to(a.dtype),
             None if db is None else db.to(b.dtype),
         )
+
+
+class _TransformedProduct(_AdapterProduct):
+    """Function for transforms of torch.func."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(a: Tensor, b: Tensor) -> Tensor:  # type: ignore[override]
+        return a @ b
+
+    @staticmethod
+    def setup_context(
+        ctx: Any,  # noqa: ANN401
+        inputs: tuple[Tensor, Tensor],
+        output: Tensor,  # noqa: ARG004 - as torch calls it
+    ) -> None:
+        ctx.save_for_backward(*inputs)
 
 
 def adapter_product(a: Tensor, b: Tensor) -> Tensor:
@@ -260,7 +297,7 @@ def adapter_product(a: Tensor, b: Tensor) -> Tensor:
     (`requires_grad=False`) costs nothing in the backward pass.
 
     Args:
-        a: [..., K], float32, float16 or bfloat16.
+        a: [..., K], float32, float16, bfloat16 or float64.
         b: [K, n], of the type of a.
 
     Returns:
@@ -271,5 +308,6 @@ def adapter_product(a: Tensor, b: Tensor) -> Tensor:
         RuntimeError: if shapes or types do not fit, as for torch's product.
     """
     require_tensors(a=a, b=b)
-    made: Tensor = _AdapterProduct.apply(a, b)  # type: ignore[no-untyped-call]
+    product = _TransformedProduct if in_transform() else _AdapterProduct
+    made: Tensor = product.apply(a, b)  # type: ignore[no-untyped-call]
     return made

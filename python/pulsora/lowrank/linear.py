@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pulsora.lowrank import operators
+from pulsora._internal.transforms import in_transform
+from pulsora.lowrank import operators, plain
 from pulsora.lowrank.functional import (
     autocast_type,
-    gradients_by_torch,
     require_finite,
     require_tensors,
 )
@@ -51,13 +51,15 @@ class _GatedLowRankLinear(torch.autograd.Function):
         wanted = [of_x, *of_factors]
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             # Second derivatives will be asked for: torch can differentiate its own operations.
-            made = list(gradients_by_torch(dy, x, v, codes, u, ctx.u_layout, ctx.scale))
+            made = list(plain.gradients(dy, x, v, codes, u, ctx.u_layout, ctx.scale))
             made[0] = made[0] + dy @ weight
         elif any(wanted):
             made = operators.gated_low_rank_backward(
                 dy, x, v, codes, u, ctx.u_layout, ctx.scale, wanted
             )
-            if of_x:
+            if of_x and in_transform():  # vmap has no rule for addmm_
+                made[0] = made[0] + dy @ weight
+            elif of_x:
                 _matrix(made[0]).addmm_(rows, weight)
         else:
             made = [None] * 4
@@ -69,6 +71,35 @@ class _GatedLowRankLinear(torch.autograd.Function):
             for gradient, is_wanted in zip(made, wanted, strict=True)
         )
         return dx, dweight, dbias, dv, dcodes, du, None, None
+
+
+class _TransformedLayer(_GatedLowRankLinear):
+    """Function for transforms of torch.func, which takes the host longer in plain calls."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(  # type: ignore[override] # the context has a function of its own
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        v: Tensor,
+        codes: Tensor | None,
+        u: Tensor,
+        u_layout: str,
+        scale: float,
+    ) -> Tensor:
+        y: Tensor = operators.gated_low_rank_linear(x, weight, bias, v, codes, u, u_layout, scale)
+        return y
+
+    @staticmethod
+    def setup_context(
+        ctx: Any,  # noqa: ANN401
+        inputs: tuple[Any, ...],
+        output: Tensor,  # noqa: ARG004 - as torch calls it
+    ) -> None:
+        x, weight, _, v, codes, u, ctx.u_layout, ctx.scale = inputs
+        ctx.save_for_backward(x, weight, v, codes, u)
 
 
 def gated_low_rank_linear(
@@ -119,7 +150,8 @@ def gated_low_rank_linear(
     if torch.is_grad_enabled() and any(
         each is not None and each.requires_grad for each in (x, weight, bias, v, codes, u)
     ):
-        made: Tensor = _GatedLowRankLinear.apply(  # type: ignore[no-untyped-call]
+        layer = _TransformedLayer if in_transform() else _GatedLowRankLinear
+        made: Tensor = layer.apply(  # type: ignore[no-untyped-call]
             x, weight, bias, v, codes, u, u_layout, float(scale)
         )
         return made

@@ -15,6 +15,7 @@ from torch.library import define, impl, register_fake
 from torch.nn.functional import linear
 
 from pulsora import _core
+from pulsora.lowrank import plain
 from pulsora.lowrank.checks import (
     check_adapter,
     check_apart,
@@ -33,6 +34,7 @@ __all__ = [
     "gated_low_rank",
     "gated_low_rank_backward",
     "gated_low_rank_linear",
+    "write_adapter_gradients",
 ]
 
 _UPDATE = "Tensor x, Tensor v, Tensor? codes, Tensor u, str u_layout, float scale"
@@ -107,6 +109,8 @@ def _gated_low_rank(
     base: Tensor | None,
 ) -> Tensor:
     check_update(x, v, codes, u, u_layout, base)
+    if x.dtype == torch.float64:
+        return plain.update(x, v, codes, u, u_layout, scale, base)
     gates, layout = _laid_out(codes, (*x.shape[:-1], v.shape[1]))
     y = x.new_empty((*x.shape[:-1], outputs_of(u, u_layout)))
     added = None if base is None else _rows(base)
@@ -164,6 +168,8 @@ def _gated_low_rank_linear(
     scale: float,
 ) -> Tensor:
     check_linear(x, weight, bias, v, codes, u, u_layout)
+    if x.dtype == torch.float64:
+        return plain.update_of_layer(x, weight, bias, v, codes, u, u_layout, scale)
     gates, layout = _laid_out(codes, (*x.shape[:-1], v.shape[1]))
     wide = u if u_layout == "kn" else u.t()
     place = _place(x)
@@ -214,6 +220,12 @@ def _gated_low_rank_backward(
     wanted: Sequence[bool],
 ) -> list[Tensor]:
     _check_backward(dy, x, v, codes, u, u_layout)
+    if x.dtype == torch.float64:
+        all_made = plain.gradients(dy, x, v, codes, u, u_layout, scale)
+        return [
+            x.new_empty(0) if made is None or not is_wanted else made.contiguous()
+            for made, is_wanted in zip(all_made, wanted, strict=True)
+        ]
     of_x, of_v, of_codes, of_u = wanted
     batch = (*x.shape[:-1], v.shape[1])
     gates, layout = _laid_out(codes, batch)
@@ -260,6 +272,15 @@ def _fake_gated_low_rank_backward(
     ]
 
 
+def write_adapter_gradients(
+    made: Sequence[Tensor | None], to: Sequence[Tensor | None], accumulate: Sequence[bool]
+) -> None:
+    """Writes gradients to tensors, or adds gradients to the values of tensors."""
+    for gradient, target, adds in zip(made, to, accumulate, strict=True):
+        if gradient is not None and target is not None:
+            target.add_(gradient) if adds else target.copy_(gradient)
+
+
 def _adapter_gradients(
     dc: Tensor,
     a: Tensor,
@@ -270,6 +291,10 @@ def _adapter_gradients(
 ) -> None:
     check_adapter(dc, a, b, da, db)
     check_apart(dc, a, b, da, db)
+    if dc.dtype == torch.float64:
+        made = plain.gradients_of_adapter(dc, a, b, (da is not None, db is not None))
+        write_adapter_gradients(made, (da, db), accumulate)
+        return
     of_a, of_b = (None if made is None else _rows(made) for made in (da, db))
     _core.adapter_gradients(_rows(dc), _rows(a), b, of_a, of_b, accumulate, *_place(dc))
 

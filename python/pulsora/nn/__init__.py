@@ -1,5 +1,6 @@
 """PyTorch layers on analog tiles. Needs torch; the rest of Pulsora does not."""
 
+from pulsora.nn.age_gate import AgeGate
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
 from pulsora.nn.autograd.factored_gradient import AnalogGradient
 from pulsora.nn.base import AnalogModule
@@ -9,10 +10,12 @@ from pulsora.nn.gates import ConstantGate, Gate, LearnedGate, MixtureGate, TaskG
 from pulsora.nn.linear import AnalogLinear
 from pulsora.nn.recurrent import AnalogGRU, AnalogLSTM, AnalogRNN
 from pulsora.nn.recurrent_base import AnalogRNNBase
+from pulsora.nn.rule_linear import RuleLinear
 from pulsora.nn.tiles.checkpointing import replayed_reads
 from pulsora.nn.tiles.tile_array import TileArray
 
 __all__ = [
+    "AgeGate",
     "AnalogConv1d",
     "AnalogConv2d",
     "AnalogConv3d",
@@ -30,6 +33,7 @@ __all__ = [
     "GatedAdapter",
     "LearnedGate",
     "MixtureGate",
+    "RuleLinear",
     "TaskGate",
     "TileArray",
     "replayed_reads",

@@ -10,19 +10,20 @@ import torch
 from torch import nn
 
 from pulsora._internal.checks import require_boolean
+from pulsora._internal.transforms import in_transform
 from pulsora.config import SingleConfig
 from pulsora.nn.autograd.differentiation import (
-    in_transform,
     perfect_product,
     require_no_transform,
 )
 from pulsora.nn.autograd.gated_product import flat_gate
-from pulsora.nn.autograd.master_product import read_held
 from pulsora.nn.autograd.readonly_weight import weight_copy
 from pulsora.nn.autograd.tile_product import read_tiles, require_untraced
 from pulsora.nn.inputs import output_type, require_input, require_type
-from pulsora.nn.master import WeightCarrier, require_digital
+from pulsora.nn.master import WeightCarrier, learns_range, require_digital
 from pulsora.nn.options import place_of, require_none, whole_signature
+from pulsora.nn.tiles.followed_weights import FollowedWeights
+from pulsora.nn.tiles.layer_names import described
 from pulsora.nn.tiles.tile_array import TileArray
 from pulsora.nn.tiles.weight_scaling import WeightScaling
 from pulsora.tile.clipping import warn_of_clipping
@@ -74,7 +75,9 @@ class AnalogModule(WeightCarrier):
         weight_scaling: How weights are fitted to the cells whenever they are written (made,
             converted, `set_weights`). None writes them unscaled. A number divides them so that the
             largest becomes this number, in units of the cells. 'abs_max' makes the largest the mean
-            bound of the cells minus twice its spread, which nearly all cells reach. 'width' makes
+            bound of the cells minus twice its spread, which nearly all cells reach. 'sigma' makes
+            three standard deviations of the weights this size, so that cells use more of their
+            range, and confines the few larger ones. 'width' makes
             sqrt(3 / in_features) this size, whatever the weights are. Outputs are multiplied back,
             and updates divided, so that the weights change as without scaling; `weight` and
             gradients are in units of the layer.
@@ -129,7 +132,13 @@ class AnalogModule(WeightCarrier):
             seed = int(torch.randint(2**62, (), device="cpu").item())
         self.analog_bias = bias and not digital_bias
         if config.facts.digital_weight:
-            require_digital(weight_scaling, analog_bias=self.analog_bias)
+            require_digital(config.facts, weight_scaling, analog_bias=self.analog_bias)
+        input_range = None
+        if learns_range(config):
+            # The layer divides inputs by its parameter, and the range of its tiles is 1.
+            forward = config.forward  # type: ignore[attr-defined]
+            input_range = forward.nm_thres
+            config = config.replace(forward=forward.replace(nm_thres=1.0))
         self.digital_dtype = torch.get_default_dtype()
         array = TileArray(
             rows,
@@ -148,7 +157,7 @@ class AnalogModule(WeightCarrier):
         array.layer_type = type(self).__name__
         has_bias = bias and digital_bias
         # The order of torch's layers: weight, then bias.
-        self._carry(array)
+        self._carry(array, input_range)
         self.register_parameter(
             "bias", nn.Parameter(torch.empty(rows, device=array.device)) if has_bias else None
         )
@@ -191,6 +200,11 @@ class AnalogModule(WeightCarrier):
         warn_of_clipping(self.tiles.confined(wanted), wanted, stacklevel, remedy, share)
 
     @property
+    def described(self) -> str:
+        """The layer in errors: its name if it is known, its type and its sizes."""
+        return described(self.tiles)
+
+    @property
     def tiles(self) -> TileArray:
         """The tiles; iterate over them to look at a `pulsora.Tile`."""
         return self._tiles()
@@ -204,7 +218,8 @@ class AnalogModule(WeightCarrier):
     def weight(self) -> Tensor:
         """The weights of the layer.
 
-        A parameter of torch, where the configuration says so (InferenceConfig). Otherwise a
+        A parameter of torch, where the configuration says so (InferenceConfig,
+        MixedPrecisionConfig). Otherwise a
         read-only copy of the weights that a perfect read would see, adapter included. It is
         differentiable. A penalty on it in a loss acts on the tiles, by pulses: each column of
         its gradient is one sample.
@@ -302,7 +317,7 @@ class AnalogModule(WeightCarrier):
         scaling = self.out_scaling
         if in_transform():
             if self.held is not None:
-                require_no_transform()
+                require_no_transform(self.held.array)
             outer = scaling, bias, self.analog_bias
             return perfect_product(x, self.analog_weight, outer, gate).to(output_type(x))
         # A matrix is not reshaped, because torch would record a node for the view.
@@ -317,9 +332,7 @@ class AnalogModule(WeightCarrier):
         if self.held is not None:
             if gate is not None:
                 raise ValueError("the tiles have no adapter that a gate could weight")
-            y = read_held(
-                flat, self.carrier, added, self.held, (x.shape[:-1], steps, self.training)
-            )
+            y = self._read_held(flat, added, (x.shape[:-1], steps, self.training))
         else:
             y = read_tiles(
                 flat,
@@ -337,8 +350,16 @@ class AnalogModule(WeightCarrier):
         return y if x.dim() == 2 else y.reshape(*x.shape[:-1], rows)
 
     def added_biases(self) -> list[nn.Parameter]:
-        """Returns the parameters that are added to reads of the tiles, and used nowhere else."""
-        return [self.bias] if self.bias is not None and self.out_scaling is None else []
+        """Returns the parameters that are added to reads of cells, and used nowhere else."""
+        is_plain = self.held is None and self.out_scaling is None
+        return [self.bias] if self.bias is not None and is_plain else []
+
+    def calibrate(self, pulses: int = 0) -> list[dict[str, float]]:
+        """Programs the references of all tiles to symmetric points (`Tile.calibrate`)."""
+        if isinstance(self.held, FollowedWeights):
+            self.held.follow(self.carrier)
+        self.tiles.changes += 1
+        return [tile.calibrate(pulses) for tile in self.tiles]
 
     def statistics(self) -> list[dict[str, Any]]:
         """Returns the statistics of each tile so far: pulses, transfers and their fidelity."""

@@ -10,7 +10,8 @@ from torch import nn
 from torch.nn import functional
 
 from pulsora import _core
-from pulsora.nn.autograd.differentiation import differentiable_once, in_transform
+from pulsora._internal.transforms import in_transform
+from pulsora.nn.autograd.differentiation import differentiable_once
 from pulsora.nn.autograd.tile_product import require_untraced
 from pulsora.nn.base import AnalogModule
 from pulsora.nn.inputs import owned

@@ -74,8 +74,8 @@ class GatedAdapter(WeightElsewhere):
 
     weight_is = (
         "the weight of {} is the weight of its base, which cannot be pruned or reparametrized "
-        "(torch.nn.utils.prune, weight_norm, spectral_norm) through the adapter; call the function "
-        "with adapter.base"
+        "(torch.nn.utils.prune, weight_norm, spectral_norm, parametrizations) through the adapter; "
+        "call the function with adapter.base"
     )
 
     def __init__(

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, cast
 import torch
 from torch import nn
 
-from pulsora.lowrank import gated_low_rank
+from pulsora._internal.transforms import in_transform
+from pulsora.lowrank import gated_low_rank, plain
 from pulsora.lowrank.checks import TYPES
 from pulsora.lowrank.functional import autocast_type
-from pulsora.nn.autograd.differentiation import in_transform
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,9 +22,8 @@ def with_update(
     y: Tensor, x: Tensor, v: Tensor, codes: Tensor | None, u: Tensor, scale: float
 ) -> Tensor:
     """Returns y + scale ((x v) .* codes) u^T, by the fused operator where it takes the tensors."""
-    if x.dtype == torch.float64 or in_transform():  # the fused operator takes neither
-        h = x @ v if codes is None else (x @ v) * codes
-        return y + (scale * (h @ u.T)).to(y.dtype)
+    if in_transform():  # some transforms, such as jacfwd, refuse the fused operator
+        return y + plain.update(x, v, codes, u, "kn", scale, None).to(y.dtype)
     if y.dtype == x.dtype:
         return gated_low_rank(x, v, codes, u, u_layout="kn", scale=scale, base=y)
     return y + gated_low_rank(x, v, codes, u, u_layout="kn", scale=scale).to(y.dtype)

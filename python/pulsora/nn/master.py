@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from pulsora import _core
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
+from pulsora.nn.autograd.input_range import with_range
+from pulsora.nn.autograd.master_product import read_held
 from pulsora.nn.autograd.tile_product import NOT_TRACED, not_traced
 from pulsora.nn.clipping import clip_after_steps
 from pulsora.nn.options import place_of
 from pulsora.nn.tiled_module import TiledModule
+from pulsora.nn.tiles.first_transfer import warn_of_early_save
+from pulsora.nn.tiles.followed_weights import FollowedWeights, follow_after_steps
 from pulsora.nn.tiles.held_weights import HeldWeights
 
 if TYPE_CHECKING:
@@ -19,33 +24,110 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from pulsora.config import CompoundFacts
     from pulsora.nn.tiles.tile_array import TileArray
 
-__all__ = ["WeightCarrier", "require_digital"]
+__all__ = ["WeightCarrier", "learns_range", "require_digital"]
 
 
 class WeightCarrier(TiledModule):
     """A module whose weight is in cells (`analog_weight`), or a parameter of torch (`weight`).
 
     The configuration's facts decide: with `digital_weight`, `weight` is a parameter that any
-    optimiser of torch trains, and its values are written to the tiles before each read.
+    optimiser of torch trains. Its values are written to the tiles before each read, or with
+    `follows`, the cells follow it by pulses after each step.
     """
 
-    held: HeldWeights | None = None
+    held: HeldWeights | FollowedWeights | None = None
     """The tiles of a weight that is a parameter of torch; None for weights in cells."""
+
+    _has_range: bool = False
 
     digital_dtype: torch.dtype = torch.float32
     """The type of the layer after `convert_to_digital`; old pickles have this default."""
 
-    def _carry(self, array: TileArray) -> None:
-        """Registers the weight, first among the parameters."""
+    def _carry(self, array: TileArray, input_range: float | None = None) -> None:
+        """Registers the weight, first among the parameters, and the range of the inputs, if any."""
         if not array.facts.digital_weight:
             self.register_parameter("analog_weight", AnalogParameter(array))
             return
-        self.held = HeldWeights(array)
+        self.held = FollowedWeights(array) if array.facts.follows else HeldWeights(array)
         # The class has a property of this name, so that torch's register_parameter refuses it.
         self._parameters["weight"] = nn.Parameter(torch.zeros(array.shape, device=array.device))
-        clip_after_steps(self)
+        if input_range is not None:
+            size = torch.full((1,), input_range, device=array.device)
+            self._parameters["input_range"] = nn.Parameter(size)
+        self._after_steps()
+
+    def _after_steps(self) -> None:
+        """Registers what happens after a step of any optimiser that has the weight."""
+        if isinstance(self.held, FollowedWeights):
+            follow_after_steps(self)
+        else:
+            clip_after_steps(self)
+
+    def _read_held(
+        self, x: Tensor, bias: Tensor | None, rows: tuple[Sequence[int], int, bool]
+    ) -> Tensor:
+        """Reads y = W x + bias from tiles that hold a parameter, as `read_held` does."""
+        if self.held is None:
+            raise RuntimeError("the weight is in cells")
+        if isinstance(self.held, FollowedWeights):
+            return read_held(x, self.carrier, bias, self.held, rows)
+        if self.held.exact is not None:
+            self.held.exact(x)
+            y = self.held.product(x, self.carrier)
+            return y if bias is None else y + bias
+        steps = rows[1]
+        if self.held.points > 1 and steps > 1 and len(x) % (steps * self.held.points) == 0:
+            # The rows of a point are together, as if the point were read alone.
+            y = self._read_ranged(self.held.by_points(x, steps), bias, rows)
+            return self.held.by_steps(y, steps)
+        return self._read_ranged(x, bias, rows)
+
+    def _read_ranged(
+        self, x: Tensor, bias: Tensor | None, rows: tuple[Sequence[int], int, bool]
+    ) -> Tensor:
+        """Reads tiles whose inputs have a range that may be the layer's parameter."""
+        if not isinstance(self.held, HeldWeights):
+            raise RuntimeError("the weight is no parameter that tiles hold")  # noqa: TRY004
+        if self.held.affine is not None:
+            gain, offset = self.held.affine
+            corrected: Tensor = gain * self._read_converted(x, None, rows) + offset
+            return corrected if bias is None else corrected + bias
+        return self._read_converted(x, bias, rows)
+
+    def read(self, x: Tensor) -> Tensor:
+        """Reads W x [m, out_features] for rows x that go to the tiles, without bias, in eval()."""
+        return self._read_held(x, None, ((len(x),), 1, False))
+
+    def _read_converted(
+        self, x: Tensor, bias: Tensor | None, rows: tuple[Sequence[int], int, bool]
+    ) -> Tensor:
+        if not isinstance(self.held, HeldWeights):
+            raise RuntimeError("the weight is no parameter that tiles hold")  # noqa: TRY004
+        limit = self.input_range
+        if limit is None:
+            return read_held(x, self.carrier, bias, self.held, rows)
+        size = limit.detach()
+        if not self._has_range:  # asked once, because a GPU has to be waited for
+            if not float(size) > 0.0:
+                name = self.held.array.name or type(self).__name__
+                raise _core.StateError(
+                    f"layer {name} has the input range {float(size):g}; call "
+                    "pulsora.inference.calibrate(model, batches) first, or set layer.input_range "
+                    "to a positive number"
+                )
+            self._has_range = True
+        size = size.float().clamp(min=1e-30)
+        scaled = with_range(x, limit) / size
+        y = read_held(scaled, self.carrier, None, self.held, rows) * size
+        return y if bias is None else y + bias
+
+    @property
+    def input_range(self) -> nn.Parameter | None:
+        """The range of the DACs, [1], that is calibrated and learned; None for other scales."""
+        return self._parameters.get("input_range")
 
     @property
     def carrier(self) -> nn.Parameter:
@@ -71,25 +153,40 @@ class WeightCarrier(TiledModule):
     @torch.no_grad()
     def _write_matrix(self, matrix: Tensor) -> None:
         """Writes weights [out_features, in_features]."""
-        if self.held is None:
+        follows = isinstance(self.held, FollowedWeights)
+        if self.held is None or follows:
             self._tiles().set_weights(matrix)
-        else:
+        if self.held is not None:
             weight = self.carrier
             weight.copy_(matrix.reshape(weight.shape))
+        if follows:
+            self.held.followed(weight)  # type: ignore[union-attr]
 
     def _read_matrix(self) -> Tensor:
         """Returns a copy of the weights [out_features, in_features].
 
         Of cells, these are the weights that a perfect read would see.
         """
-        if self.held is None:
+        if isinstance(self.held, FollowedWeights):
+            self.held.follow(self.carrier)
+        if self.held is None or isinstance(self.held, FollowedWeights):
             return self._tiles().get_weights()
         return self.carrier.detach().reshape(self.held.array.shape).float().clone()
 
     def _shape_weight(self, shape: Sequence[int]) -> None:
         """Gives a weight that is a parameter of torch the shape that it has in torch's layer."""
         if self.held is not None:
+            is_followed = self._is_followed()
             self._parameters["weight"] = nn.Parameter(self.carrier.detach().reshape(*shape))
+            self._keep_followed(is_followed)
+
+    def _is_followed(self) -> bool:
+        return isinstance(self.held, FollowedWeights) and self.held.is_followed(self.carrier)
+
+    def _keep_followed(self, is_followed: bool) -> None:
+        """Takes note that a parameter in other memory has the values that cells follow."""
+        if is_followed:
+            self.held.followed(self.carrier)  # type: ignore[union-attr]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> WeightCarrier:
         # The probe's device is the tiles' new device; the numbers in tiles keep their type.
@@ -98,9 +195,11 @@ class WeightCarrier(TiledModule):
             raise RuntimeError("the tiles of an analog layer cannot be shared between processes")
         place = place_of(probe.device)
         if self.held is not None:
+            is_followed = self._is_followed()
             if place != self._tiles().device:
                 self._tiles().move(place)
             super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+            self._keep_followed(is_followed)
             self.digital_dtype = probe.dtype
             return self
         if place != self._tiles().device:
@@ -118,18 +217,28 @@ class WeightCarrier(TiledModule):
         self._parameters.clear()
         self._parameters.update({"analog_weight": weight} | others)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns the members, after cells have followed the weight."""
+        if isinstance(self.held, FollowedWeights):
+            self.held.follow(self.carrier)
+        return vars(self).copy()
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         if self.held is not None:
-            clip_after_steps(self)
+            self._after_steps()
+            self._keep_followed(isinstance(self.held, FollowedWeights))
             return
         self._put_first(self._parameters.pop("analog_weight"))  # not so in earlier versions
 
     def _save_to_state_dict(
         self, destination: dict[str, Any], prefix: str, keep_vars: bool
     ) -> None:
+        warn_of_early_save(self._tiles(), stacklevel=4)
         super()._save_to_state_dict(destination, prefix, keep_vars)
         destination.pop(f"{prefix}analog_weight", None)
+        if isinstance(self.held, FollowedWeights):
+            self.held.follow(self.carrier)
         for name, tensor in self._tiles().state_tensors().items():
             destination[f"{prefix}tiles.{name}"] = tensor
 
@@ -179,6 +288,9 @@ class WeightCarrier(TiledModule):
         try:
             if tiles:
                 self._tiles().load_state_tensors(tiles)
+                self._keep_followed(isinstance(self.held, FollowedWeights))
+            elif isinstance(self.held, FollowedWeights):
+                self._write_matrix(self.carrier.detach().reshape(self.held.array.shape))
         except (ValueError, RuntimeError) as error:
             error_msgs.append(f"{prefix.rstrip('.') or 'the layer'}: {error}")
 
@@ -192,14 +304,23 @@ def _is_finite(weight: object) -> bool:
     return bool(torch.isfinite(weight).all())
 
 
-def require_digital(weight_scaling: object, *, analog_bias: bool) -> None:
+def learns_range(config: Any) -> bool:  # noqa: ANN401 - TileConfig
+    """Whether the range of the inputs is a parameter of a layer with this configuration."""
+    if not config.facts.digital_weight:
+        return False
+    forward = config.forward
+    return not forward.is_perfect and bool(forward.noise_management == "input_range")
+
+
+def require_digital(facts: CompoundFacts, weight_scaling: object, *, analog_bias: bool) -> None:
     """Raises ValueError for options that do not go with a weight that is a parameter of torch."""
-    if weight_scaling is not None:
+    if weight_scaling is not None and not facts.follows:
         raise ValueError(
             f"weight_scaling = {weight_scaling!r}: tiles of InferenceConfig scale their weights "
             "themselves (scaling_per of the configuration); leave it out"
         )
     if analog_bias:
         raise ValueError(
-            "digital_bias = False: layers of InferenceConfig have a digital bias; leave it out"
+            "digital_bias = False: layers whose weight is a parameter of torch have a digital "
+            "bias; leave it out"
         )

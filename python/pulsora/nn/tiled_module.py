@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import torch
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized, register_parametrization
 
 from pulsora.nn.autograd.tile_product import NOT_TRACED
 
@@ -24,7 +26,13 @@ class _Parameters(dict[str, Any]):
     where: str = ""
 
     def __missing__(self, name: str) -> NoReturn:
-        raise RuntimeError(self.where) if name.startswith("weight") else KeyError(name)
+        if not name.startswith("weight"):
+            raise KeyError(name)
+        # Of the functions above, this local variable is the module with these parameters.
+        module = sys._getframe(1).f_locals.get("module")  # noqa: SLF001 - documented for CPython
+        if isinstance(module, WeightElsewhere) and module._parameters is self:  # noqa: SLF001
+            raise RuntimeError(module.where_weights_are())
+        raise RuntimeError(self.where)
 
     def __delitem__(self, name: str) -> None:
         if name not in self:
@@ -36,13 +44,43 @@ class WeightElsewhere(nn.Module):
     """A module with an attribute `weight` that is no parameter, so that torch cannot replace it."""
 
     weight_is: ClassVar[str] = "the weight of {} is no parameter"
-    """The error of functions that want to replace it, about the class of the module."""
+    """The error of functions that want to replace it, about a layer of this description."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         parameters = _Parameters()
         parameters.where = self.weight_is.format(type(self).__name__)
         vars(self)["_parameters"] = parameters
+
+    @property
+    def parametrizations(self) -> nn.Module:
+        """Parametrizations of torch, which a bias may have.
+
+        Raises:
+            RuntimeError: to `register_parametrization` for the weight, which asks for them first.
+            AttributeError: to others, if there are none.
+        """
+        found = self._modules.get("parametrizations")
+        if found is not None:
+            return found
+        asks = sys._getframe(1)  # noqa: SLF001 - documented for CPython
+        if (
+            asks.f_code is is_parametrized.__code__
+            and str(asks.f_locals["tensor_name"]).startswith("weight")
+            and asks.f_back is not None
+            and asks.f_back.f_code is register_parametrization.__code__
+        ):
+            raise RuntimeError(self.where_weights_are())
+        raise AttributeError("parametrizations")
+
+    @property
+    def described(self) -> str:
+        """The layer in errors."""
+        return type(self).__name__
+
+    def where_weights_are(self) -> str:
+        """Returns the error of functions that want to replace the weight."""
+        return self.weight_is.format(self.described)
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
         """Registers a parameter of torch.
@@ -51,7 +89,7 @@ class WeightElsewhere(nn.Module):
             RuntimeError: for the weight that pruning would put in the place of `weight`.
         """
         if name.endswith("_orig") and name.startswith(("weight", "analog_weight")):
-            raise RuntimeError(self.weight_is.format(type(self).__name__))
+            raise RuntimeError(self.where_weights_are())
         super().register_parameter(name, param)
 
 
@@ -60,8 +98,9 @@ class TiledModule(WeightElsewhere):
 
     weight_is = (
         "the weights of {} are in tiles, which cannot be pruned or reparametrized "
-        "(torch.nn.utils.prune, weight_norm, spectral_norm); write pruned weights by set_weights, "
-        "or prune the digital layer, remove its masks by prune.remove, and convert it"
+        "(torch.nn.utils.prune, weight_norm, spectral_norm, parametrizations); write pruned "
+        "weights by set_weights, or prune the digital layer, remove its masks by prune.remove, and "
+        "convert it; convert_to_analog leaves layers with parametrizations digital"
     )
 
     def _own_bias(self, name: str) -> Tensor | None:

@@ -19,7 +19,7 @@ import functools
 import math
 import warnings
 import weakref
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import torch
 from torch import distributed as dist
@@ -34,13 +34,15 @@ from pulsora.nn.tiles.layer_update import LayerUpdate, apply_updates
 from pulsora.nn.tiles.twins import warn_of_twins
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import Tensor
     from torch.optim.optimizer import ParamsT
 
 
 __all__ = ["AnalogAdam", "AnalogOptimizer", "AnalogSGD"]
+
+_Analog: TypeAlias = "Sequence[tuple[dict[str, Any], AnalogParameter]]"  # groups, parameters
 
 _STEPS_BEFORE_UNREAD = 10  # until a layer that no forward pass reads is named
 
@@ -197,17 +199,18 @@ class _Pulses(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        updates = self._updates()
-        self._warn_of_gradients()
+        analog = list(self._analog())
+        updates = self._updates(analog)
+        self._warn_of_gradients(analog)
         self._warn_of_ignored(stacklevel=5)  # before the pulses, because filters make it an error
         self._warn_if_apart()
         updated = [update.array for update in updates if update.samples]
-        for process_group in {each.array.process_group for _, each in self._analog()}:
+        for process_group in {each.array.process_group for _, each in analog}:
             process_group.agree_on_step(updated)
         # Pulses come first, because torch's step must not see the gradients of analog layers. A
         # step that is interrupted, or fails, afterwards can be made again.
         apply_updates(updates)
-        self._use_up()
+        self._use_up(analog)
         self._step_digitally()
         for process_group in {update.array.process_group for update in updates}:
             process_group.stepped()
@@ -219,14 +222,15 @@ class _Pulses(torch.optim.Optimizer):
         for _, parameter in self._analog():
             parameter.used_by = None
 
-    def _updates(self) -> list[LayerUpdate]:
+    def _updates(self, analog: _Analog) -> list[LayerUpdate]:
         """Returns the pulsed updates by the present gradients of analog layers."""
         updates = []
-        for group, parameter in self._analog():
-            if parameter.grad is None:
+        for group, parameter in analog:
+            found = parameter.grad
+            if found is None:
                 continue
             with named_errors(parameter.array):
-                gradient = _gradient(parameter)
+                gradient = _checked(found)
                 pairs = gradient.pairs
                 if pairs and group.get("maximize"):
                     pairs = gradient.scaled(-1.0).pairs
@@ -235,19 +239,20 @@ class _Pulses(torch.optim.Optimizer):
             updates.append(LayerUpdate(parameter.array, lr, samples, gradient.factors))
         return updates
 
-    def _use_up(self) -> None:
+    def _use_up(self, analog: _Analog) -> None:
         """Removes the gradients of analog layers, whose factors have become pulses."""
-        for _, parameter in self._analog():
+        for _, parameter in analog:
             if parameter.grad is not None:
                 parameter.grad = None
                 parameter.used_by = weakref.ref(self)
 
-    def _warn_of_gradients(self) -> None:
+    def _warn_of_gradients(self, analog: _Analog) -> None:
         """Warns once of a gradient that another optimiser used up, and of layers never read."""
         told: set[str] = self.__dict__.setdefault("_told", set())
-        for _, parameter in self._analog():
-            user = None if parameter.used_by is None else parameter.used_by()
-            if parameter.grad is None and user not in {None, self} and "used" not in told:
+        for _, parameter in analog:
+            if parameter.used_by is None or parameter.grad is not None or "used" in told:
+                continue
+            if parameter.used_by() not in {None, self}:
                 told.add("used")
                 warnings.warn(
                     f"the gradient of {parameter.described} has been used up by the step of "
@@ -258,9 +263,8 @@ class _Pulses(torch.optim.Optimizer):
         steps = self.__dict__["_steps"] = self.__dict__.get("_steps", 0) + 1
         if steps != _STEPS_BEFORE_UNREAD:
             return
-        analog = [each for _, each in self._analog()]
-        unread = [each for each in analog if each.requires_grad and not each.array.was_read]
-        if unread and any(each.array.was_read for each in analog):
+        unread = [each for _, each in analog if each.requires_grad and not each.array.was_read]
+        if unread and any(each.array.was_read for _, each in analog):
             warnings.warn(
                 f"after {steps} steps, no forward pass has read the tiles of "
                 f"{', '.join(each.described for each in unread[:3])}"
@@ -301,9 +305,8 @@ def _learning_rate(group: dict[str, Any]) -> float:
     return lr
 
 
-def _gradient(parameter: AnalogParameter) -> AnalogGradient:
-    """Returns the gradient of a parameter that has one."""
-    gradient = parameter.grad
+def _checked(gradient: Tensor) -> AnalogGradient:
+    """Returns the gradient of a parameter; RuntimeError if it is not what `backward()` left."""
     if not isinstance(gradient, AnalogGradient):
         raise RuntimeError(  # noqa: TRY004 - no argument has this type
             "the gradient has been replaced by another tensor, but pulses are made "

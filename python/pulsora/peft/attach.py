@@ -51,8 +51,9 @@ class Plan(NamedTuple):
     def base_options(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the options of the base's arrays; weight_scaling is 'abs_max' by default."""
         facts = None if self.base is None else self.base.facts
-        # Tiles with a digital weight scale it themselves.
-        can_scale = facts is not None and not (facts.reuses_reads or facts.digital_weight)
+        # Tiles of InferenceConfig scale their weights themselves.
+        is_own = facts is not None and facts.digital_weight and not facts.follows
+        can_scale = facts is not None and not facts.reuses_reads and not is_own
         return {"weight_scaling": "abs_max" if can_scale else None, **given}
 
     @staticmethod

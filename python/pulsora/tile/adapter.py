@@ -137,6 +137,18 @@ class Adapter:
         """Transfers the adapter into W now and reinitialises it; the schedule does not change."""
         self._core.transfer()
 
+    def merge(self) -> dict[str, Any]:
+        """Transfers the adapter into W and leaves A at 0, so that W is the whole weight.
+
+        To deploy W alone, whenever training stops. Training can go on from there. `keep_rest` has
+        no effect on this transfer.
+
+        Returns:
+            The statistics of the transfer, as `transfer_stats["last"]`.
+        """
+        self._core.merge_adapter()
+        return self.transfer_stats["last"]
+
     def set_reinit_vectors(self, vectors: Array) -> None:
         """Sets directions [K, x_size] from which B starts with reinit="svd"; B takes them at once.
 
@@ -152,7 +164,10 @@ class Adapter:
 
         The keys of each are transfers, gain (<dW, T>/<T, T> with T = transfer_lr A B; 1 is
         lossless), undelivered (share of T that did not fit the pulse trains), trains (pulse
-        trains), pulses, clipped_components, saturated_cells, norm_a, norm_b.
+        trains), pulses, clipped_components, saturated_cells, norm_a, norm_b, slots (time slots,
+        lines one after another). With transfer_mode="write_verify" also reads (of a cell),
+        outside_cells (farther from their target than the tolerance), most_pulses (of a cell in one
+        transfer) and error (root mean square of target - weight).
         """
         statistics = self._core.statistics()
         return {"total": statistics["transfer"], "last": statistics["last_transfer"]}

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from pulsora import _core
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pulsora import _core
     from pulsora.tile.arrays import Array
 
 __all__ = ["Confined", "as_written", "confined", "warn_of_clipping"]
@@ -21,6 +22,9 @@ def as_written(weights: Array) -> Array:
 
     Lists, whole numbers and other precisions are converted as NumPy does. What is no numbers, or in
     GPU memory behind a library that has no `cpu()`, is returned as it is, for the core.
+
+    Raises:
+        InputError: For lists of which NumPy makes no array.
     """
     if hasattr(weights, "__dlpack__") and not isinstance(weights, np.ndarray):
         try:
@@ -30,7 +34,13 @@ def as_written(weights: Array) -> Array:
         except Exception:  # noqa: BLE001 - of any library; the core says what is wrong
             return weights
     elif isinstance(weights, np.ndarray | list | tuple | int | float | np.generic):
-        found = np.asarray(weights)
+        try:
+            found = np.asarray(weights)
+        except ValueError as error:
+            raise _core.InputError(
+                f"weights is a {type(weights).__name__} that is no array of numbers ({error}); "
+                "give rows of numbers, all of one length"
+            ) from error
     else:
         return weights
     return np.asarray(found, np.float32) if found.dtype.kind in "biuf" else found

@@ -5,14 +5,15 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import numpy as np
+
+from pulsora import _core
 from pulsora.tile.arrays import read_only
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
-    from pulsora import _core
-    from pulsora.tile.arrays import Matrix
+    from pulsora.tile.arrays import Array, Matrix
 
 __all__ = ["ProgrammedPoint", "Programming", "programming_of"]
 
@@ -26,6 +27,8 @@ class ProgrammedPoint(NamedTuple):
     """Seconds since the end of programming."""
     redraw: int
     """Number of the reading at that time; each has read noise of its own."""
+    chip: int = 0
+    """Number of the chip; each has stuck devices, converters and errors of its own."""
 
 
 class Programming:
@@ -42,22 +45,49 @@ class Programming:
     def __init__(self, core: _core.Tile) -> None:
         self._core = core
 
-    def program(self, number: int = 0) -> None:
+    def program(self, number: int = 0, *, chip: int = 0) -> None:
         """Programs the weights; reads see the array at the end of programming, time 0.
 
         Args:
             number: Number of the programming, from 0 to 2^47 - 1.
+            chip: Number of the chip, from 0 to 2^32 - 1: each has stuck devices, spreads of its
+                converters and programming errors of its own.
 
         Raises:
             ConfigError: For a bad number.
             InputError: If a weight is not finite. Nothing has changed then.
         """
-        if self._core.program(number):
+        if self._core.program(number, chip):
             warnings.warn(
                 "all weights are 0, and are programmed as zeros: reads see noise without a scale "
                 "as 0; write weights before program()",
                 stacklevel=2,
             )
+
+    def program_measured(self, conductances: NDArray[np.float32], number: int = 0) -> None:
+        """Programs the weights with programmed conductances that were measured.
+
+        The array then drifts as any other does; its drift and read noise are those of programming
+        `number`. States hold the conductances.
+
+        Args:
+            conductances: Of all devices in uS, [d_size, x_size, devices of a cell], in the order of
+                `conductances("programmed")`.
+            number: Number of the programming.
+
+        Raises:
+            ConfigError: For a bad number, and for cells with a reference column.
+            InputError: For another shape, and for conductances that are negative or not finite.
+                Nothing has changed then.
+        """
+        values = np.asarray(conductances, dtype=np.float32)
+        shape = (self._core.d_size, self._core.x_size, self._core.conductance_devices)
+        if values.shape != shape:
+            raise _core.InputError(
+                f"conductances have shape {list(values.shape)}; give {list(shape)}: outputs, "
+                "inputs, devices of a cell"
+            )
+        self._core.program_measured(values.reshape(-1, shape[2]), number)
 
     def drift(self, time: float, *, redraw: int = 0) -> None:
         """Lets reads see the array `time` seconds after programming, whatever they saw before.
@@ -83,7 +113,26 @@ class Programming:
         point = self._core.programmed_point()
         if point is None:
             return None
-        return ProgrammedPoint(point["number"], point["time"], point["redraw"])
+        return ProgrammedPoint(point["number"], point["time"], point["redraw"], point["chip"])
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the programmed conductances were measured (`program_measured`)."""
+        point = self._core.programmed_point()
+        return point is not None and point["measured"]
+
+    @property
+    def scales(self) -> list[float]:
+        """The scale of each output: the weight that uses the whole range of a cell."""
+        return self._core.scales()
+
+    def converted(self, x: Array) -> Array:
+        """Returns inputs as the array sees them in a forward read, without the DAC's noise.
+
+        Args:
+            x: Inputs [m, x_size] or [x_size].
+        """
+        return self._core.converted(x)
 
     @property
     def is_stale(self) -> bool:

@@ -219,6 +219,42 @@ class Tile(StatefulTile):
         """end_batch(), by its earlier name."""
         self.end_batch(lr)
 
+    def follow(self, master: Array) -> None:
+        """Lets cells follow a digital weight by pulses, and ends a mini-batch.
+
+        The tile is of a `MixedPrecisionConfig` with `digital_weight`. A cell that lags behind by
+        whole steps gets as many pulses; docs/reference/mixed_precision.md defines it.
+
+        Args:
+            master: The digital weight [d_size, x_size], in units of the cells.
+
+        Raises:
+            ConfigError: For another kind of tile.
+            InputError: For a wrong shape, and values that are not finite (on a GPU, at a later
+                call). Nothing has changed then.
+        """
+        self._core.follow(master)
+
+    def calibrate(self, pulses: int = 0) -> dict[str, float]:
+        """Programs the references of the cells to their symmetric points; weights stay.
+
+        The tile is of a `ReferenceConfig`, or of a `MixedPrecisionConfig` with cells="reference".
+        Weights stay as they are, within the bounds of the cells.
+
+        Args:
+            pulses: Pairs of a pulse up and one down that find the point of each cell, with the
+                noise of its pulses; 0 takes the exact point.
+
+        Returns:
+            The error that is left: "error_mean", "error_rms" and "error_max" of the references, in
+            units of the weights, and "cells_without_point", cells that have no symmetric point.
+
+        Raises:
+            ConfigError: For a tile without references, and if most cells have no symmetric point;
+                nothing has changed then.
+        """
+        return self._core.calibrate(pulses)
+
     @property
     def weights(self) -> Matrix:
         """The weights [d_size, x_size] that a perfect read would see, adapter included; a copy.
@@ -293,6 +329,16 @@ class Tile(StatefulTile):
             ConfigError: If the tile has no such array.
         """
         return self._core.describe_cells(array)
+
+    def saturated_cells(self, array: str = "visible") -> int:
+        """Returns the number of cells of an array that are at a bound.
+
+        The weights that count are those of the cells, without write noise.
+
+        Raises:
+            ConfigError: If the tile has no such array.
+        """
+        return self._core.saturated_cells(array)
 
     def reset_columns(self, array: str, first: int, count: int, probability: float = 1.0) -> None:
         """Resets columns: cells go to the reset value of their device, with its spreads.

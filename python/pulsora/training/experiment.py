@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pulsora import presets
 from pulsora._internal.checks import require_at_least, require_positive, whole_numbers
-from pulsora.config import LRTTConfig, TileConfig
+from pulsora.config import InferenceConfig, LRTTConfig, TileConfig
 from pulsora.devices import Device
 from pulsora.devices.saved import is_file_name
 
@@ -37,10 +37,10 @@ _BY_MODEL: Any = None  # __post_init__ puts the model's default in its place
 class Experiment:
     """All settings of one run.
 
-    "By model" means the default that `MODELS` gives. The last five attributes describe the tiles in
-    one of two ways. Either `tile` holds a whole configuration, and the others must not be given and
-    stay None; or `tile` is None, and the others have the defaults below. An attribute that the
-    algorithm does not use must not be given either, and stays None.
+    "By model" means the default that `MODELS` gives. The attributes from `algorithm` on describe
+    the tiles in one of two ways. Either `tile` holds a whole configuration, and the others must not
+    be given and stay None; or `tile` is None, and the others have the defaults below. An
+    attribute that the algorithm does not use must not be given either, and stays None.
 
     Attributes:
         data: 'digits', a folder of IDX files, or a text file (for lstm and transformer), whose next
@@ -59,20 +59,29 @@ class Experiment:
         hybrid: Share of the backward passes that predicted steps and an average at the end replace,
             such as 0.3; 0 for none. See docs/explain/forecasts.md for the benefit.
         algorithm: 'digital': floating point; 'pulsed': pulsed SGD on one full array;
-            'lrtt', the default: a pulsed low-rank adapter.
+            'lrtt', the default: a pulsed low-rank adapter; 'hwa': floating-point weights whose
+            reads in training have the errors of programmed arrays.
         device_preset: Name of a device preset or model, see `pulsora info`; or a file that
             `devices.save()` wrote, whose table takes the place of its name; EcRam by default
             (pulsed, lrtt).
         rank: Rank of the adapter (lrtt), or 'auto', the default: 16, or fewer for small layers.
         transfer_every: Mini-batches per transfer of the adapter (lrtt); that of `LRTTConfig` by
             default, 0 for never.
+        noise_model: Name of a noise model, a file of a table of one, or the table; PCMLike by
+            default (hwa).
+        modifier: What training reads do to the weights, as in `InferenceConfig`; 'add_normal' by
+            default (hwa).
+        modifier_std: Strength of its noise, relative to the largest weight of each output; 0.05 by
+            default (hwa, with a modifier that has noise of its own).
+        compensation: Drift compensation of the arrays, as in `InferenceConfig`; 'global' by default
+            (hwa).
         tile: A complete tile configuration as `TileConfig.to_dict()` writes it.
 
     Raises:
         ValueError: for a value of a wrong type or out of range, for `hidden` of a model that does
             not take it, for an attribute that the algorithm does not use, and for `tile` beside one
-            of the four that it replaces.
-        OSError: if the file of a device cannot be read.
+            of those that it replaces.
+        OSError: if the file of a device or noise model cannot be read.
     """
 
     data: str = "digits"
@@ -88,6 +97,10 @@ class Experiment:
     device_preset: str | Mapping[str, Any] | None = None
     rank: int | Literal["auto"] | None = None
     transfer_every: int | None = None
+    noise_model: str | Mapping[str, Any] | None = None
+    modifier: str | None = None
+    modifier_std: float | None = None
+    compensation: str | None = None
     tile: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -133,7 +146,7 @@ class Experiment:
             raise ValueError(
                 f"algorithm must be one of {', '.join(ALGORITHMS)} (got '{self.algorithm}')"
             )
-        used = ("algorithm", *ALGORITHMS[self.algorithm].settings)
+        used = self._used_settings()
         for name, default in TILE_DEFAULTS.items():
             if name not in used and getattr(self, name) is not None:
                 users = " and ".join(one for one in ALGORITHMS if name in ALGORITHMS[one].settings)
@@ -143,12 +156,39 @@ class Experiment:
                 )
             if name in used and getattr(self, name) is None:
                 object.__setattr__(self, name, default)
+        self._check_settings(used)
+
+    def _used_settings(self) -> set[str]:
+        """The attributes that describe the tiles of the algorithm."""
+        used = {"algorithm", *ALGORITHMS[str(self.algorithm)].settings}
+        if "modifier_std" in used and self.modifier in _WITHOUT_STD:
+            if self.modifier_std is not None:
+                raise ValueError(
+                    f"modifier_std has no effect with modifier = '{self.modifier}'; leave "
+                    "modifier_std out"
+                )
+            used.remove("modifier_std")
+        return used
+
+    def _check_settings(self, used: set[str]) -> None:
+        """Checks the settings of the algorithm."""
         if "device_preset" in used:
             self._settle_device()
         if "rank" in used and self.rank != "auto":
             require_at_least("rank", self.rank, 1)
         if "transfer_every" in used:
             require_at_least("transfer_every", self.transfer_every, 0)
+        if "noise_model" in used:
+            self._settle_noise_model()
+
+    def _settle_noise_model(self) -> None:
+        """Puts the table of a noise model in the place of its file, and checks the arrays."""
+        if not isinstance(self.noise_model, Mapping):
+            _require_text("noise_model", self.noise_model)
+            made = presets.noise_model(str(self.noise_model))
+            if is_file_name(str(self.noise_model)):
+                object.__setattr__(self, "noise_model", made.to_dict())
+        self.tile_config()
 
     def _settle_device(self) -> None:
         """Puts the table of a device in the place of its file, so that runs do not depend on it."""
@@ -202,6 +242,18 @@ class Experiment:
         return presets.device(str(self.device_preset))
 
 
+def _hardware_aware(run: Experiment) -> TileConfig:
+    """The configuration of programmed arrays of an experiment."""
+    config: dict[str, Any] = {
+        "noise_model": presets.noise_model(run.noise_model or "PCMLike").to_dict(),
+        "modifier": run.modifier,
+        "compensation": run.compensation,
+    }
+    if run.modifier_std is not None:
+        config["modifier_std"] = run.modifier_std
+    return InferenceConfig.from_dict(config)
+
+
 def _require_text(name: str, value: object) -> None:
     if not isinstance(value, str):
         raise ValueError(f"{name} must be text (got {value!r})")  # noqa: TRY004
@@ -224,6 +276,10 @@ TILE_DEFAULTS: dict[str, Any] = {
     "device_preset": "EcRam",
     "rank": "auto",
     "transfer_every": LRTTConfig().transfer_every,
+    "noise_model": "PCMLike",
+    "modifier": "add_normal",
+    "modifier_std": 0.05,
+    "compensation": "global",
 }
 """What describes the tiles unless `tile` does."""
 
@@ -249,8 +305,12 @@ ALGORITHMS = {
             run.device(), run.rank, transfer_every=run.transfer_every, units_in_mbatch=True
         ),
     ),
+    "hwa": Algorithm(("noise_model", "modifier", "modifier_std", "compensation"), _hardware_aware),
 }
 """The algorithms by name."""
+
+_WITHOUT_STD = ("none", "noise_model", "discretize", "dorefa")
+"""Modifiers whose effect does not depend on `modifier_std`."""
 
 
 CHECKPOINT = "checkpoint.pt"

@@ -23,7 +23,11 @@ from pulsora._internal.files import replace_file
 from pulsora._internal.threads import chosen_threads
 from pulsora._internal.torch_files import read_checkpoint, short_line
 from pulsora.nn import AnalogModule
+from pulsora.nn.tiles.first_transfer import saves_quietly, untransferred
+from pulsora.nn.tiles.held_weights import HeldWeights
 from pulsora.optim import AnalogSGD
+from pulsora.records import files as record_files
+from pulsora.records.collect import epoch_record
 from pulsora.training import data as datasets
 from pulsora.training.epochs import HybridEpochs, PlainEpochs
 from pulsora.training.experiment import (
@@ -41,16 +45,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pulsora.forecast.report import Report
+    from pulsora.records.files import Record
     from pulsora.tile import Tile
     from pulsora.training.data import Dataset
     from pulsora.training.experiment import Experiment
 
-__all__ = ["Metrics", "Run", "accuracy", "pulse_report"]
+__all__ = ["Metrics", "Run", "accuracy", "checkpoint_of", "pulse_report"]
 
 Metrics: TypeAlias = dict[str, float]
 
 _CONTENT = {"experiment", "model", "optimizer", "history"}
-_HYBRID_CONTENT = {"trainer"}
+_MORE_CONTENT = {"trainer", "records"}  # of runs with predicted steps; missing in older files
 _METRICS = "metrics.json"
 _UNWRITTEN = {"model": "mlp", "amp": False, "hybrid": 0.0}
 """The kind of checkpoints that name none: they are older than the others."""
@@ -90,12 +95,16 @@ def pulse_report(model: nn.Module) -> Metrics:
     """Counts of the analog layers of a model, added up over their tiles.
 
     Returns:
-        Nothing without analog layers. Else cells (of all arrays), pulses (coincidences) and
-        pulses_per_cell; with adapters that have transferred also transfers, gain (delivered over
-        intended change, 1 at best) and undelivered (share that clipped pulse trains could not
-        carry), both averaged over tiles.
+        Nothing without layers that are trained by pulses. Else cells (of all arrays), pulses
+        (coincidences) and pulses_per_cell; with adapters that have transferred also transfers, gain
+        (delivered over intended change, 1 at best) and undelivered (share that clipped pulse trains
+        could not carry), both averaged over tiles.
     """
-    layers = [layer for layer in model.modules() if isinstance(layer, AnalogModule)]
+    layers = [
+        layer
+        for layer in model.modules()
+        if isinstance(layer, AnalogModule) and not isinstance(layer.held, HeldWeights)
+    ]
     if not layers:
         return {}
     tables = [table for layer in layers for table in layer.statistics()]
@@ -112,19 +121,15 @@ def pulse_report(model: nn.Module) -> Metrics:
 
 def _warn_without_transfer(model: nn.Module) -> None:
     """Warns if adapters were trained, and not one of them was transferred."""
-    tiles = [
-        tile
-        for layer in model.modules()
-        if isinstance(layer, AnalogModule) and getattr(layer.config, "transfer_every", 0) > 0
-        for tile in layer.tiles
-        if tile.adapter is not None and tile.counters["mini_batches"] > 0
-    ]
-    if not tiles or any(tile.statistics()["transfers"] > 0 for tile in tiles):
+    tile = untransferred(
+        layer.tiles for layer in model.modules() if isinstance(layer, AnalogModule)
+    )
+    if tile is None:
         return
-    every = tiles[0].config.transfer_every  # type: ignore[attr-defined]
+    every = tile.config.transfer_every  # type: ignore[attr-defined]
     warnings.warn(
         f"transfer_every = {every}: there was no transfer in "
-        f"{tiles[0].counters['mini_batches']} mini-batches, so that the visible arrays have the "
+        f"{tile.counters['mini_batches']} mini-batches, so that the visible arrays have the "
         "weights of the beginning, and their device has no part in the result; train for longer, "
         "or give a smaller transfer_every (0 for no transfers on purpose)",
         stacklevel=3,
@@ -141,10 +146,10 @@ class Run:
 
     Args:
         experiment: The settings.
-        out: Folder for checkpoint.pt and metrics.json, written after every epoch; None writes
-            nothing.
+        out: Folder for checkpoint.pt, metrics.json and records.jsonl, written after every epoch;
+            None writes nothing.
         resume: Continue from the checkpoint in `out`. It must be of the same experiment, except for
-            the number of epochs. Then metrics.json is made to agree with it.
+            the number of epochs. Then metrics.json and records.jsonl are made to agree with it.
         overwrite: Begin anew where `out` has a checkpoint, which the first epoch's checkpoint
             replaces.
         threads: CPU threads of the tiles; by default as in `Tile`.
@@ -190,6 +195,8 @@ class Run:
             HybridEpochs if experiment.hybrid else PlainEpochs
         )(self.model, self.optimizer, experiment, self._batches, self.batches)
         self.history: list[Metrics] = []
+        self.records: list[Record] = []  # as many; without arrays from checkpoints that have none
+        self.saved = 0  # epochs in checkpoint.pt
         if resume and out is not None:
             self._load(out)
         if out is not None:
@@ -213,6 +220,11 @@ class Run:
     def report(self) -> Report | None:
         """Report on predicted steps; None in a run without them."""
         return self._epochs.report() if isinstance(self._epochs, HybridEpochs) else None
+
+    def record_lines(self) -> list[Record]:
+        """The lines of the file of records: the run, and each epoch so far."""
+        settings = dataclasses.asdict(self.experiment)
+        return [record_files.run_line(self.experiment.name, settings), *self.records]
 
     def train(
         self,
@@ -241,16 +253,22 @@ class Run:
             metrics = {
                 "epoch": float(len(self.history) + 1),
                 "loss": loss,
-                "accuracy": accuracy(self.model, test_x, test_y),
+                "accuracy": self._accuracy(test_x, test_y),
                 "seconds": seconds,
                 **pulse_report(self.model),
             }
             self.history.append(metrics)
+            self.records.append(epoch_record(self.model, len(self.history), metrics))
             self._save()
             if on_epoch:
                 on_epoch(metrics)
         _warn_without_transfer(self.model)
         return self.history
+
+    def _accuracy(self, x: torch.Tensor, y: torch.Tensor) -> float:
+        with warnings.catch_warnings():  # nothing is programmed in training
+            warnings.filterwarnings("ignore", "a layer of InferenceConfig is evaluated")
+            return accuracy(self.model, x, y)
 
     def _batches(self, epoch: int) -> Iterator[tuple[torch.Tensor, ...]]:
         settings = self.experiment
@@ -286,27 +304,32 @@ class Run:
             return
         self.out.mkdir(parents=True, exist_ok=True)
         checkpoint = io.BytesIO()
+        with saves_quietly():  # train() warns at its end
+            model = self.model.state_dict()
         torch.save(
             {
                 "experiment": self._identity(),
-                "model": {name: value.cpu() for name, value in self.model.state_dict().items()},
+                "model": {name: value.cpu() for name, value in model.items()},
                 "optimizer": self.optimizer.state_dict(),
                 "history": self.history,
+                "records": self.records,
                 **self._epochs.state_dict(),
             },
             checkpoint,
         )
         replace_file(self.out / CHECKPOINT, checkpoint.getvalue())
+        self.saved = len(self.history)
         self._save_metrics(self.out)
 
     def _save_metrics(self, out: Path) -> None:
-        """Writes metrics.json after the checkpoint, from which a resumed run restores the file."""
+        """Writes both files after the checkpoint, from which a resumed run restores them."""
         report = {"experiment": dataclasses.asdict(self.experiment), "epochs": self.history}
         replace_file(out / _METRICS, f"{json.dumps(report, indent=1)}\n".encode())
+        replace_file(out / record_files.FILE, record_files.to_lines(self.record_lines()))
 
     def _load(self, out: Path) -> None:
         path = out / CHECKPOINT
-        saved = _checkpoint(path)
+        saved = checkpoint_of("resume", path, "begin anew with --overwrite (overwrite=True)")
         self._require_same(path, saved["experiment"])
         made = len(saved["history"])
         if made > self.experiment.epochs:
@@ -323,14 +346,29 @@ class Run:
                 f"resume: {path} does not fit this model ({short_line(error)})"
             ) from None
         self.history = saved["history"]
+        self.records = saved.get("records", [])
+        self.records += [
+            record_files.epoch_line(number, metrics)
+            for number, metrics in enumerate(self.history, 1)
+        ][len(self.records) :]
+        self.saved = made
         self._save_metrics(out)
 
 
-def _checkpoint(path: Path) -> dict[str, Any]:
-    """The content of a checkpoint; ValueError, naming the file, if it is damaged or none."""
+def checkpoint_of(name: str, path: Path, remedy: str) -> dict[str, Any]:
+    """The content of a checkpoint.
+
+    Args:
+        name: The parameter that asks for it, for messages.
+        path: The file.
+        remedy: What to do about a damaged file.
+
+    Raises:
+        ValueError: naming the file, if it is damaged or none.
+    """
     data = path.read_bytes()
     try:
-        saved = read_checkpoint(data, _CONTENT, _HYBRID_CONTENT)
+        saved = read_checkpoint(data, _CONTENT, _MORE_CONTENT)
         experiment = _UNWRITTEN | json.loads(saved["experiment"])
         if experiment["algorithm"] in ALGORITHMS:  # older checkpoints name unused settings too
             used = ("algorithm", *ALGORITHMS[experiment["algorithm"]].settings)
@@ -338,6 +376,6 @@ def _checkpoint(path: Path) -> dict[str, Any]:
         return saved | {"experiment": experiment}
     except Exception as error:  # noqa: BLE001 - there is no end to what damaged files raise
         raise ValueError(
-            f"resume: {path} is no checkpoint of a run, or is damaged ({short_line(error)}); "
-            "begin anew with --overwrite (overwrite=True)"
+            f"{name}: {path} is no checkpoint of a run, or is damaged ({short_line(error)}); "
+            f"{remedy}"
         ) from None

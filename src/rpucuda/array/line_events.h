@@ -102,7 +102,10 @@ struct TapLine {
     const PulseLayout layout = *taps.words.layout;
     const int64_t row = taps.columns ? k : line;
     const int64_t col = taps.columns ? line : k;
-    for (int64_t s = begin; s < end; ++s) {
+    const auto next = [&](int64_t s) {
+      return nextCoincidences(taps.words, layout, s, end, row, col);
+    };
+    for (int64_t s = next(begin); s < end; s = next(s + 1)) {
       const int n = signedCoincidences(taps.words, layout, s, row, col);
       if (n == 0) continue;
       w = pulsedWeight<Device>(w, n, r, a, static_cast<uint64_t>(cell),

@@ -1,6 +1,7 @@
 #include "array/pulsed_device.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "array/batched_updates.h"
 #include "array/cell_kernels.h"
@@ -9,6 +10,7 @@
 #include "core/backend.h"
 #include "core/isa_dispatch.h"
 #include "linalg/math_util.h"
+#include "numerics/abs_max.h"
 #include "numerics/cuda_numerics.h"
 
 namespace pulsora {
@@ -266,54 +268,6 @@ void PulsedDevice::reset(const Context &context, const ResetEvent &event) {
     kernels.reset(a, event, begin, end, stream);
   });
   afterWrite(context, kResetEvents + event.event);
-}
-
-Buffer<float> PulsedDevice::describeCells(const Context &context) const {
-  Buffer<float> planes = describeStored(context);
-  if (reference_.empty() && signs_.empty()) return planes;
-  forEach(context, size(), DescribeSeen{frame(), size(), planes.data()});
-  return planes;
-}
-
-Buffer<float> PulsedDevice::symmetricPoints(const Context &context, int64_t pairs,
-                                            RandomKey key) const {
-  Buffer<float> points(context, size());
-  balance(context, pairs, key, points.data());
-  forEach(context, size(), VisibleWeight{frame(), points.data(), 0.0f, key_, 0, points.data()});
-  return points;
-}
-
-void PulsedDevice::balance(const Context &context, int64_t pairs, RandomKey key,
-                           float *points) const {
-  SampledCells cells = sampledCells();
-  cells.key = key;
-  const PulsedKernels &kernels = kernelsOf(params_.model(), context);
-  overCells(context, size(), kCellSteps * (1 + pairs),
-            [&](int64_t begin, int64_t end, void *stream) {
-              kernels.balance(cells, pairs, points, begin, end, stream);
-            });
-}
-
-// Bounds and steps of the stored weights, without reference and sign.
-Buffer<float> PulsedDevice::describeStored(const Context &context) const {
-  Buffer<float> planes(context, 4 * size());
-  const SampledCells cells = sampledCells();
-  const PulsedKernels &kernels = kernelsOf(params_.model(), context);
-  overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
-    kernels.describe(cells, weights_.data(), planes.data(), begin, end, stream);
-  });
-  return planes;
-}
-
-int64_t PulsedDevice::saturatedCells(const Context &context) const {
-  const Buffer<float> planes = describeStored(context);
-  const float *w = weights_.data();
-  const float *high = planes.data();
-  const float *low = high + size();
-  if (!context.onCpu()) return detail::cudaCountOutside(context, w, high, low, size());
-  int64_t count = 0;
-  for (int64_t i = 0; i < size(); ++i) count += w[i] >= high[i] || w[i] <= low[i];
-  return count;
 }
 
 uint64_t PulsedDevice::pulseCount(const Context &context) const {

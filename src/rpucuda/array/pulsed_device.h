@@ -76,6 +76,9 @@ class PulsedDevice {
   void reserveTaps(const Context &context, int64_t visits, bool columns);
   /// Pulses, or changes digitally, the cells of visited lines.
   void applyToLines(const Context &context, const LinePulses &pulses);
+  /// Carries out a CellProgram, whose frame and write noise this call sets. Of an array that has
+  /// write noise, only cells that get pulses get new noise.
+  void program(const Context &context, CellProgram program);
   /// Reads the weights of visited lines, seen[v, k], [visits.count, others].
   void readLines(const Context &context, const LineVisits &visits, bool columns, float *seen) const;
   /// Resets the cells of visited lines, each with the given probability; visit v is event number
@@ -115,6 +118,12 @@ class PulsedDevice {
   /// symmetricPoints(), with `pairs` > 0 as found by so many pulses up and down, with cycle noise
   /// drawn by `key`, which must serve no other purpose.
   Buffer<float> symmetricPoints(const Context &context, int64_t pairs, RandomKey key) const;
+  /// Number of cells that have no symmetric point within their bounds: their mean steps up and down
+  /// differ by more than a tenth where these come closest.
+  int64_t cellsWithoutSymmetricPoint(const Context &context) const;
+  /// A number that the magnitude of no weight that a read sees exceeds, as long as cells keep their
+  /// bounds; waits for a GPU.
+  double weightBound(const Context &context) const;
   /// Number of cells whose weight sits at a bound.
   int64_t saturatedCells(const Context &context) const;
   /// Coincidences since construction (the pulse ledger).
@@ -136,7 +145,7 @@ class PulsedDevice {
   CellArray array();
   bool joinsUpdates(const Context &context) const;
   CellFrame frame() const { return {reference_.data(), signs_.data(), cols_}; }
-  Buffer<float> describeStored(const Context &context) const;
+  Buffer<float> describeStored(const Context &context, const float *weights) const;
   void balance(const Context &context, int64_t pairs, RandomKey key, float *points) const;
   void look(const Context &context, float noise, uint64_t event);
   float writeNoise() const;

@@ -1,9 +1,10 @@
 #include "array/cell_kernels.h"
 #include "array/events.h"
 #include "array/line_copies.h"
+#include "array/program_cells.h"
 #include "array/pulsed_device.h"
 
-// Reads, pulses and resets of visited lines.
+// Reads, pulses and resets of visited lines; program and verify.
 
 namespace pulsora {
 
@@ -56,6 +57,18 @@ void PulsedDevice::applyToLines(const Context &context, const LinePulses &pulses
     kernels.pulseLines(a, pulses, pulseCount_.data(), begin, end, stream);
   });
   afterWrite(context, pulses.firstSample + static_cast<uint64_t>(pulses.visits.count));
+}
+
+void PulsedDevice::program(const Context &context, CellProgram program) {
+  const CellArray a = array();
+  const PulsedKernels &kernels = kernelsOf(params_.model(), context);
+  program.frame = frame();
+  program.visible = visible_.data();
+  program.writeNoise = visible_.empty() ? 0.0f : writeNoise();
+  ++changes_;
+  overCells(context, size(), kCellSteps * 4, [&](int64_t begin, int64_t end, void *stream) {
+    kernels.program(a, program, pulseCount_.data(), begin, end, stream);
+  });
 }
 
 void PulsedDevice::readLines(const Context &context, const LineVisits &visits, bool columns,

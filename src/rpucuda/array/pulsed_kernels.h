@@ -48,6 +48,8 @@ struct ResetEvent {
   const float *chosen = nullptr;  // of each cell, 0 for no; null: all
 };
 
+struct CellProgram;  // array/program_cells.h
+
 /// Most arrays that a GPU updates in one launch, which takes them as parameters.
 constexpr int kMostTogether = 16;
 
@@ -95,6 +97,9 @@ struct PulsedKernels {
   /// Carries out LineTaps for the elements [begin, end) of [visits, others].
   void (*tapLines)(const CellArray &array, const LineTaps &taps, int64_t begin, int64_t end,
                    void *stream);
+  /// Carries out a CellProgram, and adds the number of pulses to `*sent`.
+  void (*program)(const CellArray &array, const CellProgram &program, uint64_t *sent, int64_t begin,
+                  int64_t end, void *stream);
 };
 
 }  // namespace pulsora

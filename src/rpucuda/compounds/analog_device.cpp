@@ -40,6 +40,22 @@ bool AnalogDevice::updateMayBeCut() const {
   return true;
 }
 
+void AnalogDevice::follow(const Context &context, MatrixView<const float>, const Counters &) {
+  prepareFollow(context);
+}
+
+void AnalogDevice::prepareFollow(const Context &) {
+  throw ConfigError(
+      "this kind of tile takes updates (x, d), and has no digital weight to follow; use "
+      "MixedPrecisionConfig");
+}
+
+Value::Map AnalogDevice::calibrate(const Context &, int64_t, const Counters &) {
+  throw ConfigError(
+      "this kind of tile has no array of references to calibrate; use ReferenceConfig, or "
+      "MixedPrecisionConfig with cells='reference'");
+}
+
 void AnalogDevice::postUpdate(const Context &context, float, const Counters &c) {
   relax(context, arrays(), c.miniBatches);
 }
@@ -82,6 +98,10 @@ Value::Map AnalogDevice::statistics(const Context &context) const {
 void AnalogDevice::saveTo(const Context &context, State &state, const std::string &prefix) const {
   for (const NamedArray &each : arraysOf())
     each.array->saveTo(context, state, prefix + each.name + "/");
+}
+
+void AnalogDevice::boundReads(const Context &context) {
+  for (const NamedArray &each : arrays()) each.array->boundReads(context);
 }
 
 void AnalogDevice::loadFrom(const Context &context, const State &state, const std::string &prefix) {

@@ -56,6 +56,10 @@ class AnalogDevice {
   /// The reads of forward() and backward(). By default, the reads of all arrays.
   virtual std::vector<AnalogRead *> reads();
 
+  /// Tells all reads the largest weights of their arrays, when cells were made or loaded
+  /// (AnalogRead::setWeightBound); waits for a GPU. By default, the reads of each array its own.
+  virtual void boundReads(const Context &context);
+
   /// y = W x; the first row is sample number c.forwardSamples.
   virtual void forward(const Context &context, MatrixView<const float> x, MatrixView<float> y,
                        const Counters &c) = 0;
@@ -80,6 +84,17 @@ class AnalogDevice {
   /// End of a mini-batch: decay, diffusion, schedules that count mini-batches. By default, each
   /// array relaxes.
   virtual void postUpdate(const Context &context, float lr, const Counters &c);
+  /// Lets cells follow a digital weight [dSize, xSize] by pulses, and ends a mini-batch as
+  /// postUpdate() does. A step that is no outer product, such as an optimiser's, is made so.
+  /// ConfigError for a device without this; here and in the next function.
+  virtual void follow(const Context &context, MatrixView<const float> master, const Counters &c);
+  /// Refuses what follow() would refuse, before anything changes, and reserves its storage.
+  virtual void prepareFollow(const Context &context);
+  /// Programs the array of references to the symmetric points of the cells, as found by `pairs` of
+  /// pulses up and down (0: exactly); weights stay, within the bounds. Returns numbers about the
+  /// error that is left. ConfigError for a device without references, and for cells without a
+  /// symmetric point; nothing has changed then.
+  virtual Value::Map calibrate(const Context &context, int64_t pairs, const Counters &c);
   /// Whether update() of that many samples checks x and d for non-finite values before anything
   /// changes; if not, the tile checks. (GPU kernels look at every input anyway.)
   virtual bool updateLooksForFaults(const Context &, int64_t /*samples*/) const { return false; }

@@ -8,6 +8,12 @@ namespace {
 
 std::vector<std::unique_ptr<Crossbar>> makeArrays(const CompoundSite &site,
                                                   const std::vector<GroupMember> &members) {
+  const PulseType type = site.periphery.update.pulse_type;
+  PULSORA_CHECK(ConfigError, !isDigital(type), "update.pulse_type is '",
+                EnumNames<PulseType>::kNames[static_cast<int>(type)],
+                "', but the arrays of this tile take pulses alone; use 'stochastic_compressed', "
+                "SingleConfig for one array that takes outer products, or IdealConfig for weights "
+                "in floating point");
   std::vector<std::unique_ptr<Crossbar>> arrays;
   arrays.reserve(members.size());
   for (const GroupMember &member : members) {
@@ -54,6 +60,14 @@ std::vector<NamedArray> ArrayGroup::arrays() {
 std::vector<AnalogRead *> ArrayGroup::reads() {
   if (io_ == GroupIo::PerArray) return AnalogDevice::reads();
   return {&arrays_.front()->read(Pass::Forward), &arrays_.front()->read(Pass::Backward)};
+}
+
+void ArrayGroup::boundReads(const Context &context) {
+  std::vector<double> bounds;
+  for (const auto &array : arrays_) bounds.push_back(array->boundReads(context));
+  if (io_ != GroupIo::Shared) return;
+  for (Pass pass : {Pass::Forward, Pass::Backward})
+    at(0).read(pass).setWeightBound(weight_.bound(bounds));
 }
 
 void ArrayGroup::read(const Context &context, Pass pass, MatrixView<const float> in,

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "compounds/analog_device.h"
 #include "compounds/compound_model.h"
+#include "compounds/counted_device.h"
 #include "compounds/weighted_arrays.h"
 
 namespace pulsora {
@@ -33,12 +33,13 @@ struct GroupMember {
 
 /// Arrays of the size of a tile that act as one weight, W = sum gamma_k W_k: the reads and the
 /// weight of a compound. Derived classes define how arrays are written and pulsed.
-class ArrayGroup : public AnalogDevice {
+class ArrayGroup : public CountedDevice {
  public:
   int64_t dSize() const override { return arrays_.front()->rows(); }
   int64_t xSize() const override { return arrays_.front()->cols(); }
   std::vector<NamedArray> arrays() override;
   std::vector<AnalogRead *> reads() override;
+  void boundReads(const Context &context) override;
   void forward(const Context &context, MatrixView<const float> x, MatrixView<float> y,
                const Counters &c) override {
     read(context, Pass::Forward, x, y, c.forwardSamples);

@@ -54,6 +54,9 @@ struct CompoundFacts {
   /// Whether a layer holds its weight as a number that any optimiser trains, which is written to
   /// the tiles for reads.
   bool digitalWeight = false;
+  /// With digitalWeight: whether cells follow that number by pulses (AnalogDevice::follow), after
+  /// each step of an optimiser.
+  bool follows = false;
 };
 
 /// Settings of a compound that the contract tests try beside its defaults.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <limits>
 #include <string>
 
 #include "array/array_keys.h"
@@ -55,6 +56,21 @@ class Crossbar {
   void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
               float lr, uint64_t firstSample) {
     updater_.update(context, cells_, x, d, lr, firstSample, Bounds::Later);
+  }
+
+  /// Tells both reads the largest weight that the cells may have, so that products can be in
+  /// integers, and returns it; waits for a GPU. To be called when cells were made or loaded.
+  double boundReads(const Context &context) {
+    const bool isAsked =
+        read(Pass::Forward).asksForIntegers() || read(Pass::Backward).asksForIntegers();
+    const double bound = isAsked ? weightBound(context) : std::numeric_limits<double>::infinity();
+    for (Pass pass : {Pass::Forward, Pass::Backward}) read(pass).setWeightBound(bound);
+    return bound;
+  }
+  /// PulsedDevice::weightBound(); infinity where updates pass by the bounds of cells.
+  double weightBound(const Context &context) const {
+    const bool isBounded = updater_.parameters().pulse_type != PulseType::None;
+    return isBounded ? cells_.weightBound(context) : std::numeric_limits<double>::infinity();
   }
 
   /// Saves / loads the state of the array and its reads, under names that begin with `prefix`.

@@ -35,6 +35,8 @@ class GatedAdapter {
   /// Transfers the adapter into W and re-initialises it, whatever the schedule says; the schedule
   /// does not change.
   virtual void transfer(const Context &context) = 0;
+  /// transfer() that leaves no part of the weight in the adapter: A is 0 afterwards.
+  virtual void merge(const Context &context) = 0;
   /// Sets the directions [K, inputs] that B is initialised from, for settings that need them
   /// (reinit = 'svd'); B is written at once.
   virtual void setReinitVectors(const Context &context, MatrixView<const float> vectors) = 0;

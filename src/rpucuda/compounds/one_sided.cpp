@@ -1,9 +1,10 @@
 #include "compounds/one_sided.h"
 
+#include <algorithm>
+
 #include "array/events.h"
 #include "core/backend.h"
 #include "linalg/math_util.h"
-#include "transfer/line_functors.h"
 
 namespace pulsora {
 
@@ -48,12 +49,7 @@ OneSidedDevice::OneSidedDevice(const OneSidedParams &params, const CompoundSite 
                 site.keys.ofRead(0, Role::Transfer)),
       readMinus_(site.context, params.refresh_forward, Pass::Forward, site.xSize, site.dSize,
                  site.keys.ofRead(1, Role::Transfer)),
-      writer_(params.refresh_update, site.keys.of(1, Role::Update)) {
-  const PulseType type = site.periphery.update.pulse_type;
-  PULSORA_CHECK(ConfigError, !isDigital(type), "update.pulse_type is '",
-                EnumNames<PulseType>::kNames[static_cast<int>(type)],
-                "', but one-sided cells take pulses alone; use 'stochastic_compressed', or "
-                "SingleConfig for updates in floating point");
+      writeKey_(site.keys.of(1, Role::Update)) {
   const float wMax = params.device.common().w_max;
   PULSORA_CHECK(ConfigError, wMax > 0.0f, "device.w_max is ", wMax,
                 ", but one-sided cells are pulsed up from 0; it must be > 0");
@@ -65,6 +61,13 @@ uint64_t OneSidedDevice::mostRefreshes() const {
 
 void OneSidedDevice::requireRoom(int64_t refreshes) const {
   pulsora::requireRoom(refreshes_, static_cast<uint64_t>(refreshes), mostRefreshes(), "refreshes");
+}
+
+void OneSidedDevice::boundReads(const Context &context) {
+  ArrayGroup::boundReads(context);
+  if (!readPlus_.asksForIntegers()) return;
+  readPlus_.setWeightBound(at(0).weightBound(context));
+  readMinus_.setWeightBound(at(1).weightBound(context));
 }
 
 void OneSidedDevice::update(const Context &context, MatrixView<const float> x,
@@ -94,6 +97,22 @@ void OneSidedDevice::reserveUpdate(const Context &context, int64_t samples, floa
   if (schedule_.period() > 0) reserveRefresh(context);
 }
 
+void OneSidedDevice::reserveCounts(const Context &context, int64_t visits) {
+  chosen_.reserve(context, std::max(plus().size(), visits * std::max(dSize(), xSize())));
+}
+
+void OneSidedDevice::applyCounts(const Context &context, const LinePulses &pulses) {
+  const int64_t others = pulses.columns ? dSize() : xSize();
+  const auto counts = rowMajor<const float>(pulses.values, pulses.visits.count, others);
+  reserveCounts(context, pulses.visits.count);
+  LinePulses own = pulses;
+  own.values = chosen_.data();
+  for (const bool isPlus : {true, false}) {
+    forEach(context, counts.size(), OneSign{counts, isPlus ? 1.0f : -1.0f, chosen_.data()});
+    (isPlus ? plus() : minus()).applyToLines(context, own);
+  }
+}
+
 void OneSidedDevice::prepareUpdate(const Context &context, int64_t samples, int64_t longest,
                                    float lr) {
   requireRoom(schedule_.dueWithin(Unit::Samples, samples) +
@@ -103,23 +122,29 @@ void OneSidedDevice::prepareUpdate(const Context &context, int64_t samples, int6
 
 void OneSidedDevice::postUpdate(const Context &context, float, const Counters &c) {
   const std::vector<NamedArray> all = arrays();  // takes memory, so before anything changes
-  const bool due = schedule_.due(Unit::MiniBatches, 1);
-  if (due) {
+  if (schedule_.due(Unit::MiniBatches, 1)) {
     requireRoom(1);
     reserveRefresh(context);
   }
+  endMiniBatch(context, all, c);
+}
+
+void OneSidedDevice::endMiniBatch(const Context &context, const std::vector<NamedArray> &arrays,
+                                  const Counters &c) {
+  const bool due = schedule_.due(Unit::MiniBatches, 1);
   schedule_.passed(Unit::MiniBatches, 1);
   if (due) refresh(context);
-  relax(context, all, c.miniBatches);
+  relax(context, arrays, c.miniBatches);
 }
 
 void OneSidedDevice::reserveRefresh(const Context &context) {
   readPlus_.reserve(context);
   readMinus_.reserve(context);
-  lines_.reserve(context, xSize() * xSize());
   negative_.reserve(context, plus().size());
   chosen_.reserve(context, plus().size());
-  if (!isDigital(writer_.parameters().pulse_type)) writer_.reserve(context, plus(), xSize(), -1.0f);
+  if (!isDigital(params_.refresh_update.pulse_type))
+    writer_.reserve(context, xSize(), dSize(), true, -1.0f, plus().granularity(),
+                    params_.refresh_update);
 }
 
 // Reads all pairs, resets those that saturate, and writes their differences back.
@@ -138,27 +163,22 @@ void OneSidedDevice::refresh(const Context &context) {
   ++refreshes_;
 }
 
-// Adds each difference to the array that it belongs to. In pulses, a column is a sample: its line
-// alone is driven, against the differences.
+// Adds each difference to the array that it belongs to. In pulses, a column is a sample.
 void OneSidedDevice::writeBack(const Context &context) {
   const int64_t cols = xSize();
-  const bool digital = isDigital(writer_.parameters().pulse_type);
+  const bool digital = isDigital(params_.refresh_update.pulse_type);
   const MatrixView<const float> negative = rowMajor<const float>(negative_.data(), cols, dSize());
   const MatrixView<const float> wanted = rowMajor<const float>(chosen_.data(), cols, dSize());
-  const MatrixView<const float> lines = rowMajor<const float>(lines_.data(), cols, cols);
-  const SampleRange samples{kWritePulseSamples + refreshes_ * static_cast<uint64_t>(cols), cols,
-                            nullptr};
-  if (!digital) forEach(context, lines.size(), UnitMatrix{cols, lines_.data()});
+  const uint64_t firstSample = kWritePulseSamples + refreshes_ * static_cast<uint64_t>(cols);
   LineVisits columns;
   columns.lines = columns.count = cols;
   for (const bool isPlus : {true, false}) {
     forEach(context, wanted.size(), OneSign{negative, isPlus ? -1.0f : 1.0f, chosen_.data()});
-    if (!digital) {
-      writer_.makeWords(context, plus().granularity(), lines, wanted, -1.0f, samples);
-      forEach(context, wanted.size(), OneLineCounts{writer_.words(), chosen_.data()});
-    }
+    if (!digital)
+      writer_.count(context, wanted, true, -1.0f, plus().granularity(), params_.refresh_update,
+                    writeKey_, firstSample, chosen_.data());
     (isPlus ? plus() : minus())
-        .applyToLines(context, {columns, true, digital, chosen_.data(), samples.first});
+        .applyToLines(context, {columns, true, digital, chosen_.data(), firstSample});
   }
 }
 

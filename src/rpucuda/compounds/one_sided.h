@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "compounds/array_group.h"
-#include "pulses/coincidences.h"
 #include "transfer/line_read.h"
+#include "transfer/line_trains.h"
 #include "transfer/transfer_schedule.h"
 
 namespace pulsora {
@@ -84,18 +84,6 @@ struct RefreshChoice {
   }
 };
 
-/// The pulses of words of which sample j drives x line j alone: out[j, i] of cell (i, j).
-struct OneLineCounts {
-  PulseWords words;
-  float *out;
-
-  PULSORA_HD void operator()(int64_t i) const {
-    const int64_t line = i / words.dSize;
-    out[i] =
-        static_cast<float>(signedCoincidences(words, *words.layout, line, i % words.dSize, line));
-  }
-};
-
 /// The part of weights that one array of a pair takes: max(sign * W, 0).
 struct OneSign {
   MatrixView<const float> weights;
@@ -112,12 +100,19 @@ class OneSidedDevice final : public ArrayGroup {
  public:
   OneSidedDevice(const OneSidedParams &params, const CompoundSite &site);
 
+  void boundReads(const Context &context) override;
   void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
               float lr, const Counters &c) override;
   void reserveUpdate(const Context &context, int64_t samples, float lr) override;
   void prepareUpdate(const Context &context, int64_t samples, int64_t longest, float lr) override;
   /// Refreshes pairs where that is due, then decay and diffusion.
   void postUpdate(const Context &context, float lr, const Counters &c) override;
+  void endMiniBatch(const Context &context, const std::vector<NamedArray> &arrays,
+                    const Counters &c) override;
+  float countedStep() const override { return at(0).cells().granularity(); }
+  void reserveCounts(const Context &context, int64_t visits) override;
+  /// Pulses up go to g_plus; pulses down go to g_minus, up.
+  void applyCounts(const Context &context, const LinePulses &pulses) override;
   bool updateLooksForFaults(const Context &context, int64_t) const override {
     return !context.onCpu() && !schedule_.counts(TransferSchedule::Unit::Samples);
   }
@@ -144,8 +139,8 @@ class OneSidedDevice final : public ArrayGroup {
   TransferSchedule schedule_;
   uint64_t refreshes_ = 0;
   LineRead readPlus_, readMinus_;
-  PulsedWeightUpdater writer_;
-  Buffer<float> lines_;     // one-hot inputs of the write, [cols, cols]
+  RandomKey writeKey_;
+  LineTrains writer_;
   Buffer<float> negative_;  // see RefreshChoice
   Buffer<float> chosen_;
 };

@@ -15,6 +15,7 @@ struct ProgrammedPoint {
   uint64_t number = 0;  ///< of the programming; each draws programming errors of its own
   double time = 0.0;    ///< seconds since the end of programming
   uint64_t redraw = 0;  ///< of the reading at that time; each draws read noise of its own
+  uint64_t chip = 0;    ///< of the chip; each has stuck devices, converters and errors of its own
 };
 
 /// The largest numbers of a ProgrammedPoint: coordinates of random draws.
@@ -22,6 +23,9 @@ constexpr uint64_t kMostProgrammings = (uint64_t{1} << 47) - 1;
 /// Programming with which the noise model modifies weights in the training read of a number.
 constexpr uint64_t modifierProgramming(uint64_t number) { return kMostProgrammings + 1 + number; }
 constexpr uint64_t kMostRedraws = (uint64_t{1} << 32) - 1;
+constexpr uint64_t kMostChips = (uint64_t{1} << 32) - 1;
+/// The most points that one read sees.
+constexpr int64_t kMostPoints = int64_t{1} << 16;
 
 /// Conductances of a programmed device.
 enum class Conductances {
@@ -34,6 +38,9 @@ enum class Conductances {
 /// function of the weights, the tile's seed and number, and the ProgrammedPoint.
 class Programmable {
  public:
+  /// The name of the tensor of measured conductances in a state, which exists if there are some.
+  static constexpr const char *kMeasured = "programming/conductances";
+
   virtual ~Programmable() = default;
 
   /// Whether reads see a programmed array.
@@ -43,8 +50,21 @@ class Programmable {
   virtual bool isStale() const = 0;
   virtual const ProgrammedPoint &point() const = 0;
 
-  /// Programs the weights; reads see the array at time 0. Returns whether all weights are 0.
-  virtual bool program(const Context &context, uint64_t number) = 0;
+  /// Programs the weights into a chip; reads see the array at time 0. Returns whether all weights
+  /// are 0.
+  virtual bool program(const Context &context, uint64_t number, uint64_t chip) = 0;
+  /// program() of an array whose programmed conductances in uS were measured, [dSize, xSize,
+  /// devicesOfCell()]; what follows from the number is their drift and their read noise.
+  virtual void programMeasured(const Context &context, const float *conductances,
+                               uint64_t number) = 0;
+  /// Whether the programmed conductances were measured.
+  virtual bool isMeasured() const = 0;
+  /// Programs the weights as at several points of one chip. A forward read of R m rows, for R
+  /// points, then sees point r in rows r m to (r + 1) m, with the bits of drift() to that point and
+  /// a read of these rows. Everything else sees the last point.
+  virtual void programMany(const Context &context, const std::vector<ProgrammedPoint> &points) = 0;
+  /// The number of points that a forward read sees.
+  virtual int64_t pointsOfRead() const = 0;
   /// The errors of drift(), whatever the redraw; nothing changes.
   virtual void requireDrift(double time) const = 0;
   /// Lets reads see the programmed array `time` seconds after programming, whatever was seen
@@ -52,7 +72,7 @@ class Programmable {
   /// is programmed.
   virtual void drift(const Context &context, double time, uint64_t redraw) = 0;
   /// Returns to reads of the weights themselves.
-  virtual void unprogram() = 0;
+  virtual void unprogram(const Context &context) = 0;
 
   /// Takes weights, as a layer holds them, before a read. A programming becomes stale.
   virtual void take(const Context &context, MatrixView<const float> weights) = 0;
@@ -66,6 +86,12 @@ class Programmable {
   /// Writes the conductances of all devices in uS to `out` [dSize, xSize, devicesOfCell()].
   /// StateError if nothing is programmed.
   virtual void getConductances(const Context &context, Conductances which, float *out) = 0;
+  /// Writes to `out` the inputs that the array sees of `x` in a forward read, in units of x: as
+  /// noise management scales them first and the DAC converts them, without its noise.
+  virtual void convertInputs(const Context &context, MatrixView<const float> x,
+                             MatrixView<float> out) = 0;
+  /// The scale of each output: the weight that uses the whole range of a cell.
+  virtual std::vector<float> scales(const Context &context) = 0;
   /// Factor of drift compensation on each output.
   virtual const std::vector<float> &compensation() const = 0;
 

@@ -59,7 +59,12 @@ class ReferenceDevice final : public ArrayGroup {
   void reserveUpdate(const Context &context, int64_t samples, float lr) override {
     visible().updater().reserve(context, visible().cells(), samples, lr);
   }
+  float countedStep() const override { return visible().cells().granularity(); }
+  void applyCounts(const Context &context, const LinePulses &pulses) override {
+    visible().cells().applyToLines(context, pulses);
+  }
   bool updateLooksForFaults(const Context &context, int64_t samples) const override;
+  Value::Map calibrate(const Context &context, int64_t pairs, const Counters &c) override;
   /// W_0 <- weights + W_1.
   void setWeights(const Context &context, MatrixView<const float> weights,
                   const Counters &c) override;
@@ -70,8 +75,10 @@ class ReferenceDevice final : public ArrayGroup {
   Crossbar &visible() { return at(0); }
   const Crossbar &visible() const { return at(0); }
   PulsedDevice &reference() { return at(1).cells(); }
+  Value::Map describeError(const Context &context, int64_t pairs, int64_t without) const;
 
-  Buffer<float> written_;  // scratch
+  RandomKey referenceKey_;  // of the pulses that find symmetric points
+  Buffer<float> written_;   // scratch
 };
 
 }  // namespace pulsora

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "compounds/compound_model.h"
+#include "compounds/counted_device.h"
 
 namespace pulsora {
 
@@ -21,7 +22,7 @@ struct SingleParams : CompoundBase {
 };
 
 /// One pulsed array that is the weight: full-rank analog SGD.
-class SingleDevice final : public AnalogDevice {
+class SingleDevice final : public CountedDevice {
  public:
   SingleDevice(const SingleParams &params, const CompoundSite &site);
 
@@ -36,6 +37,10 @@ class SingleDevice final : public AnalogDevice {
               float lr, const Counters &c) override;
   void reserveUpdate(const Context &context, int64_t samples, float lr) override {
     visible_.updater().reserve(context, visible_.cells(), samples, lr);
+  }
+  float countedStep() const override { return visible_.cells().granularity(); }
+  void applyCounts(const Context &context, const LinePulses &pulses) override {
+    visible_.cells().applyToLines(context, pulses);
   }
   bool updateLooksForFaults(const Context &context, int64_t samples) const override;
   void getWeights(const Context &context, MatrixView<float> out) const override;

@@ -113,7 +113,11 @@ std::vector<float> factorsOf(const TransferParams &p) {
 
 TransferDevice::TransferDevice(const TransferParams &p, const CompoundSite &site)
     : params_(p), chain_(chainOf(p, site)), weight_(cellsOf(chain_), factorsOf(p)) {
-  const std::vector<int64_t> periods = periodsOf(p, p.transfer_columns ? site.xSize : site.dSize);
+  const int64_t lines = p.transfer_columns ? site.xSize : site.dSize;
+  PULSORA_CHECK(ConfigError, p.n_reads_per_transfer <= lines, "n_reads_per_transfer is ",
+                p.n_reads_per_transfer, ", and the tile has ", lines,
+                p.transfer_columns ? " columns" : " rows", "; read as many at most");
+  const std::vector<int64_t> periods = periodsOf(p, lines);
   const bool batches = p.units_in_mbatch && p.transfer_every >= 0.0f;
   for (size_t k = 0; k + 1 < chain_.size(); ++k) {
     const LineSettings settings{
@@ -149,6 +153,15 @@ std::vector<NamedArray> TransferDevice::arrays() {
 
 std::vector<AnalogRead *> TransferDevice::reads() {
   return {&visible().read(Pass::Forward), &visible().read(Pass::Backward)};
+}
+
+void TransferDevice::boundReads(const Context &context) {
+  if (!visible().read(Pass::Forward).asksForIntegers() &&
+      !visible().read(Pass::Backward).asksForIntegers())
+    return;
+  std::vector<double> bounds;
+  for (const auto &array : chain_) bounds.push_back(array->weightBound(context));
+  for (AnalogRead *read : reads()) read->setWeightBound(weight_.bound(bounds));
 }
 
 void TransferDevice::forward(const Context &context, MatrixView<const float> x, MatrixView<float> y,
@@ -370,72 +383,21 @@ void TransferDevice::postUpdate(const Context &context, float lr, const Counters
 
 void TransferDevice::setWeights(const Context &context, MatrixView<const float> weights,
                                 const Counters &c) {
+  // All memory is taken before the first write.
   const Buffer<float> zeros = Buffer<float>::zeros(context, weights.size());
   const auto none = rowMajor<const float>(zeros.data(), weights.rows, weights.cols);
+  const float factor = params_.weightOf(params_.arrays() - 1);
+  Buffer<float> scaled;
+  if (factor != 1.0f) {
+    scaled.reserve(context, weights.size());
+    forEach(context, weights.size(), ScaledCopier{weights, 1.0f / factor, scaled.data()});
+    weights = rowMajor<const float>(scaled.data(), weights.rows, weights.cols);
+  }
   for (size_t k = 0; k + 1 < chain_.size(); ++k)
     chain_[k]->cells().setWeights(context, none, c.events);
-  const float factor = params_.weightOf(params_.arrays() - 1);
-  if (factor == 1.0f) {
-    visible().cells().setWeights(context, weights, c.events);
-  } else {
-    Buffer<float> scaled(context, weights.size());
-    forEach(context, weights.size(), ScaledCopier{weights, 1.0f / factor, scaled.data()});
-    visible().cells().setWeights(
-        context, rowMajor<const float>(scaled.data(), weights.rows, weights.cols), c.events);
-  }
+  visible().cells().setWeights(context, weights, c.events);
   for (LineTransfer &each : transfers_) each.restart(context);
   followSigns();
-}
-
-Value::Map TransferDevice::explain(const Context &context, MatrixView<const float> x,
-                                   MatrixView<const float> d, float lr) const {
-  const Crossbar &fast = *chain_.front();
-  Value::Map map = explainPulses(context, fast.updater().parameters(), fast.cells().granularity(),
-                                 x, d, fastRate(lr));
-  const TransferSchedule &schedule = transfers_.front().settings().schedule;
-  map["fast_lr"] = Value(fastRate(lr));
-  map["transfer_lr"] = Value(transferRate(0, lr));
-  map["transfer_every"] = Value(schedule.period());
-  map["transfers_count"] =
-      Value(schedule.counts(TransferSchedule::Unit::Samples) ? "samples" : "mini-batches");
-  return map;
-}
-
-Value::Map TransferDevice::statistics(const Context &context) const {
-  Value::Map map = AnalogDevice::statistics(context);
-  uint64_t bytes = weight_.memoryBytes();
-  Value::List reads;
-  for (const LineTransfer &each : transfers_) {
-    reads.emplace_back(each.reads());
-    bytes += each.memoryBytes();
-  }
-  for (const NamedArray &each : arraysOf())
-    map["pulses_" + each.name] = Value(each.array->cells().pulseCount(context));
-  map["lines_read"] = Value(std::move(reads));
-  map["memory_bytes"] = Value(static_cast<uint64_t>(*map.at("memory_bytes").integer()) + bytes);
-  return map;
-}
-
-void TransferDevice::saveTo(const Context &context, State &state, const std::string &prefix) const {
-  AnalogDevice::saveTo(context, state, prefix);
-  for (size_t k = 0; k < transfers_.size(); ++k)
-    transfers_[k].saveTo(context, state, prefix + message("transfer_", k, "/"));
-  if (!params_.auto_scale) return;
-  state.put(context, prefix + "running_maxima", Tensor::Type::F32, {AutoRates::kSize}, maxima_);
-  state.values[prefix + "batch_samples"] = Value(batchSamples_);
-  state.values[prefix + "last_batch"] = Value(lastBatch_);
-}
-
-void TransferDevice::loadFrom(const Context &context, const State &state,
-                              const std::string &prefix) {
-  AnalogDevice::loadFrom(context, state, prefix);
-  for (size_t k = 0; k < transfers_.size(); ++k)
-    transfers_[k].loadFrom(context, state, prefix + message("transfer_", k, "/"));
-  weight_.signsChanged();
-  if (!params_.auto_scale) return;
-  batchSamples_ = static_cast<int64_t>(state.counter(prefix + "batch_samples", kMostCounted));
-  lastBatch_ = static_cast<int64_t>(state.counter(prefix + "last_batch", kMostCounted));
-  state.take(context, prefix + "running_maxima", Tensor::Type::F32, {AutoRates::kSize}, maxima_);
 }
 
 }  // namespace pulsora

@@ -20,6 +20,7 @@ class TransferDevice final : public AnalogDevice {
   int64_t xSize() const override { return visible().cols(); }
   std::vector<NamedArray> arrays() override;
   std::vector<AnalogRead *> reads() override;
+  void boundReads(const Context &context) override;
   void forward(const Context &context, MatrixView<const float> x, MatrixView<float> y,
                const Counters &c) override;
   void backward(const Context &context, MatrixView<const float> d, MatrixView<float> dx,

@@ -1,5 +1,6 @@
 #include "compounds/vector.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -63,13 +64,6 @@ void VectorDevice::update(const Context &context, MatrixView<const float> x,
     at(fixed_).update(context, x, d, lr, c.updateSamples);
     return;
   }
-  if (isDigital()) {
-    for (size_t k = 0; k < size(); ++k) {
-      at(k).update(context, x, pulsesAll() ? d : rowsFor(context, k, d, c.updateSamples), lr,
-                   c.updateSamples);
-    }
-    return;
-  }
   const SampleRange samples{c.updateSamples, x.rows, nullptr};
   if (pulsesAll()) at(0).updater().makeWords(context, granularity(), x, d, lr, samples);
   std::vector<ArrayPulses> pulses;
@@ -88,18 +82,43 @@ void VectorDevice::update(const Context &context, MatrixView<const float> x,
 void VectorDevice::reserveUpdate(const Context &context, int64_t samples, float lr) {
   if (pulsesOne()) {
     at(fixed_).updater().reserve(context, at(fixed_).cells(), samples, lr);
-  } else if (pulsesAll() && !isDigital()) {
+  } else if (pulsesAll()) {
     at(0).updater().bitLineMaker().reserve(context, samples, xSize(), dSize(), lr, granularity(),
                                            at(0).updater().parameters());
   } else {
-    if (!pulsesAll()) rows_.reserve(context, samples * dSize());
+    rows_.reserve(context, samples * dSize());
     for (size_t k = 0; k < size(); ++k)
       at(k).updater().reserve(context, at(k).cells(), samples, lr);
   }
 }
 
+float VectorDevice::countedStep() const {
+  if (pulsesOne()) return gamma(fixed_) * at(fixed_).cells().granularity();
+  float sum = 0.0f;
+  for (size_t k = 0; k < size(); ++k) sum += gamma(k) * at(k).cells().granularity();
+  return pulsesAll() ? sum : sum / static_cast<float>(size());
+}
+
+void VectorDevice::reserveCounts(const Context &context, int64_t visits) {
+  if (!pulsesAll() && !pulsesOne()) rows_.reserve(context, visits * std::max(dSize(), xSize()));
+}
+
+void VectorDevice::applyCounts(const Context &context, const LinePulses &pulses) {
+  if (pulsesOne()) {
+    at(fixed_).cells().applyToLines(context, pulses);
+    return;
+  }
+  const int64_t others = pulses.columns ? dSize() : xSize();
+  const auto counts = rowMajor<const float>(pulses.values, pulses.visits.count, others);
+  for (size_t k = 0; k < size(); ++k) {
+    LinePulses own = pulses;
+    if (!pulsesAll()) own.values = rowsFor(context, k, counts, pulses.firstSample).data;
+    at(k).cells().applyToLines(context, own);
+  }
+}
+
 bool VectorDevice::updateLooksForFaults(const Context &context, int64_t) const {
-  return !context.onCpu() && !isDigital() && (pulsesAll() || pulsesOne());
+  return !context.onCpu() && (pulsesAll() || pulsesOne());
 }
 
 void VectorDevice::setWeights(const Context &context, MatrixView<const float> weights,

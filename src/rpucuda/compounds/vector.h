@@ -104,6 +104,12 @@ class VectorDevice final : public ArrayGroup {
   void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
               float lr, const Counters &c) override;
   void reserveUpdate(const Context &context, int64_t samples, float lr) override;
+  /// The steps of the arrays that take a pulse, weighted by their factors; where one array is
+  /// chosen per sample, their mean.
+  float countedStep() const override;
+  void reserveCounts(const Context &context, int64_t visits) override;
+  /// Arrays that are chosen per sample take a visit by its sample number.
+  void applyCounts(const Context &context, const LinePulses &pulses) override;
   bool updateLooksForFaults(const Context &context, int64_t samples) const override;
   /// Writes the weights to every array, or with 'single_fixed' to the array that is pulsed.
   void setWeights(const Context &context, MatrixView<const float> weights,
@@ -114,7 +120,6 @@ class VectorDevice final : public ArrayGroup {
  private:
   bool pulsesAll() const { return policy_ == UpdatePolicy::All; }
   bool pulsesOne() const { return policy_ == UpdatePolicy::SingleFixed; }
-  bool isDigital() const { return pulsora::isDigital(at(0).updater().parameters().pulse_type); }
   float granularity() const;
   MatrixView<const float> rowsFor(const Context &context, size_t k, MatrixView<const float> d,
                                   uint64_t firstSample);

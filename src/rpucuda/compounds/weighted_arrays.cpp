@@ -1,6 +1,7 @@
 #include "compounds/weighted_arrays.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/backend.h"
 #include "core/cuda_api.h"
@@ -39,6 +40,7 @@ WeightedArrays::WeightedArrays(std::vector<const PulsedDevice *> arrays,
     if (gammas[k] == 0.0f) continue;
     arrays_.push_back(arrays[k]);
     gammas_.push_back(gammas[k]);
+    places_.push_back(k);
   }
   PULSORA_CHECK(ConfigError, !arrays_.empty() && arrays_.size() <= size_t{kMostWeighted},
                 "a weight has ", arrays_.size(), " arrays with a factor that is not 0; give 1 to ",
@@ -87,6 +89,14 @@ MatrixView<const float> WeightedArrays::weights(const Context &context) {
   isMade_ = !isRecorded(context);
   made_ = now;
   return kept;
+}
+
+double WeightedArrays::bound(const std::vector<double> &bounds) const {
+  constexpr double kRounding = 1e-6;  // of a sum of kMostWeighted products
+  double sum = 0.0;
+  for (size_t k = 0; k < places_.size(); ++k)
+    sum += std::abs(double(gammas_[k])) * bounds[places_[k]];
+  return isOneArray() ? sum : sum * (1.0 + kRounding);
 }
 
 void WeightedArrays::write(const Context &context, MatrixView<float> out) const {

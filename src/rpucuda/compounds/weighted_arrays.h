@@ -61,6 +61,8 @@ class WeightedArrays {
   void reserve(const Context &context);
   /// W [rows, cols] as a perfect read sees it now; valid until an array changes.
   MatrixView<const float> weights(const Context &context);
+  /// A number that no weight exceeds, given the bounds of all arrays that the constructor took.
+  double bound(const std::vector<double> &bounds) const;
   /// Writes W to `out`.
   void write(const Context &context, MatrixView<float> out) const;
   /// Bytes of the kept sum.
@@ -73,6 +75,7 @@ class WeightedArrays {
 
   std::vector<const PulsedDevice *> arrays_;
   std::vector<float> gammas_;
+  std::vector<size_t> places_;  // of the arrays, among those that the constructor took
   const float *xSigns_ = nullptr;
   const float *dSigns_ = nullptr;
   Buffer<float> sum_;

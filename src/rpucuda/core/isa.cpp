@@ -20,7 +20,8 @@ bool canExecute(Isa isa) {
              __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     case Isa::V4Popcnt:
-      return canExecute(Isa::V4) && __builtin_cpu_supports("avx512vpopcntdq");
+      return canExecute(Isa::V4) && __builtin_cpu_supports("avx512vpopcntdq") &&
+             __builtin_cpu_supports("avx512vnni");
   }
   return false;
 }

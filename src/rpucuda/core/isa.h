@@ -10,7 +10,7 @@ enum class Isa {
   V2,        ///< x86-64-v2: SSE4.2, no fused multiply-add instruction
   V3,        ///< x86-64-v3: AVX2 and FMA
   V4,        ///< x86-64-v4: AVX-512 F, BW, CD, DQ, VL
-  V4Popcnt,  ///< V4 and AVX512_VPOPCNTDQ
+  V4Popcnt,  ///< V4, AVX512_VPOPCNTDQ and AVX512_VNNI
 };
 
 /// "V2", "V3", "V4" or "V4Popcnt".

@@ -28,7 +28,7 @@ struct LargestOfRows {
   }
 };
 
-/// to(i, j) = from(i, j) / scale[i]; 0 where the scale is 0.
+/// to(i, j) = from(i, j) / scale[i] within [-1, 1]; 0 where the scale is 0.
 struct RowNormaliser {
   const float *from;
   const float *scale;
@@ -37,7 +37,31 @@ struct RowNormaliser {
 
   PULSORA_HD void operator()(int64_t i) const {
     const float s = scale[i / cols];
-    to[i] = s > 0.0f ? from[i] / s : 0.0f;
+    to[i] = s > 0.0f ? pulsora::clamp(from[i] / s, -1.0f, 1.0f) : 0.0f;
+  }
+};
+
+/// to[i] = the smallest magnitude in row i that is not exceeded by `rank` values of the row: its
+/// bits are found by halving.
+struct RowQuantile {
+  MatrixView<const float> a;
+  int64_t rank;
+  float *to;
+
+  PULSORA_HD void operator()(int64_t i) const {
+    const VectorView<const float> row = a.row(i);
+    uint32_t low = 0;
+    uint32_t high = 0x7f7fffffU;  // the largest finite number
+    while (low < high) {
+      const uint32_t middle = low + (high - low) / 2;
+      const auto limit = pulsora::bitCast<float>(middle);
+      int64_t within = 0;
+      for (int64_t j = 0; j < row.size; ++j) within += pulsora::abs(row[j]) <= limit ? 1 : 0;
+      const bool enough = within >= rank;
+      high = enough ? middle : high;
+      low = enough ? low : middle + 1;
+    }
+    to[i] = pulsora::bitCast<float>(low);
   }
 };
 

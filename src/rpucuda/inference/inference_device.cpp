@@ -1,5 +1,6 @@
 #include "inference/inference_device.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "array/cell_functors.h"
@@ -17,15 +18,10 @@ constexpr const char *kStatus = "programming/status";
 constexpr const char *kNumber = "programming/number";
 constexpr const char *kTime = "programming/time";
 constexpr const char *kRedraw = "programming/redraw";
+constexpr const char *kChip = "programming/chip";
 constexpr const char *kForwardSamples = "programming/forward_samples";
 constexpr const char *kBackwardSamples = "programming/backward_samples";
 constexpr const char *kTrainingRead = "training_read";
-
-double meanOf(const std::vector<float> &values) {
-  double sum = 0.0;
-  for (const float value : values) sum += static_cast<double>(value);
-  return sum / static_cast<double>(values.size());
-}
 
 }  // namespace
 
@@ -51,10 +47,25 @@ InferenceDevice::InferenceDevice(const InferenceParams &params, const CompoundSi
       pass_(site.context, site.periphery.forward, site.periphery.backward, dSize_, xSize_,
             keys_.ofRead(0, Role::Read)),
       readout_(site.context, site.periphery.forward, Pass::Forward, xSize_, dSize_,
-               keys_.ofRead(0, Role::Readout)) {}
+               {keys_.of(0, Role::Readout), keys_.ofRead(0, Role::Read).spreads}) {
+  if (params.read_window == 0.0f) return;
+  const IOParameters &forward = site.periphery.forward;
+  PULSORA_CHECK(ConfigError, !forward.is_perfect, "read_window is ", params.read_window,
+                " s, but forward.is_perfect reads without noise; set read_window = 0");
+  PULSORA_CHECK(ConfigError, forward.w_noise == 0.0f, "read_window is ", params.read_window,
+                " s and forward.w_noise ", forward.w_noise,
+                ": both draw the read noise of the weights; set one of them to 0");
+}
 
 void InferenceDevice::forward(const Context &context, MatrixView<const float> x,
                               MatrixView<float> y, const Counters &c) {
+  PULSORA_CHECK(StateError, !pass_.forward().parameters().lacksRange(),
+                "forward.noise_management is 'input_range', and no range was set; call "
+                "pulsora.inference.calibrate(model, batches), or set forward.nm_thres");
+  if (!points_.empty()) {
+    forwardMany(context, x, y, c.forwardSamples);
+    return;
+  }
   const bool training = !isEvaluation(c.forwardSamples);
   if (training && params_.modifies()) trainingRead_ = c.batch;
   pass_.forward().run(context, seen(context, training), x, y, c.forwardSamples);
@@ -63,6 +74,8 @@ void InferenceDevice::forward(const Context &context, MatrixView<const float> x,
 
 void InferenceDevice::backward(const Context &context, MatrixView<const float> d,
                                MatrixView<float> dx, const Counters &c) {
+  PULSORA_CHECK(StateError, points_.empty(), "the array is read at ", points_.size(),
+                " points together, which has no backward read; call drift() first");
   const MatrixView<const float> weights = seen(context, !isEvaluation(c.backwardSamples));
   scaled_.reserve(context, d.size());
   const MatrixView<float> scaled = rowMajor(scaled_.data(), d.rows, d.cols);
@@ -102,6 +115,7 @@ void InferenceDevice::setWeights(const Context &context, MatrixView<const float>
 
 void InferenceDevice::changed() {
   dirty_ = true;
+  points_.clear();
   if (isProgrammed()) status_ = Status::Stale;
 }
 
@@ -120,9 +134,31 @@ MatrixView<const float> InferenceDevice::seen(const Context &context, bool train
   return matrix(wanted_);
 }
 
+void InferenceDevice::takeQuantiles(const Context &context) {
+  const bool perOutput = params_.scaling_per == ScalingPer::Output;
+  const int64_t of = perOutput ? xSize_ : dSize_ * xSize_;
+  const int64_t wanted = std::llround(
+      std::ceil(static_cast<double>(params_.scaling_quantile) * static_cast<double>(of) - 1e-6));
+  const int64_t rank = std::clamp<int64_t>(wanted, 1, of);
+  if (perOutput) {
+    forEach(context, dSize_, RowQuantile{matrix(weights_), rank, scale_.data()});
+    return;
+  }
+  std::vector<float> magnitudes(static_cast<size_t>(of));
+  detail::copyToHost(context, magnitudes.data(), weights_.data(), weights_.bytes());
+  for (float &w : magnitudes) w = pulsora::abs(w);
+  const auto at = magnitudes.begin() + (rank - 1);
+  std::nth_element(magnitudes.begin(), at, magnitudes.end());
+  forEach(context, dSize_, Filler{*at, scale_.data()});
+}
+
 void InferenceDevice::normalise(const Context &context) {
-  rowAbsMax(context, matrix(weights_), scale_.data());
-  if (params_.scaling_per == ScalingPer::Tile)
+  if (params_.scaling_quantile < 1.0f) {
+    takeQuantiles(context);
+  } else {
+    rowAbsMax(context, matrix(weights_), scale_.data());
+  }
+  if (params_.scaling_quantile == 1.0f && params_.scaling_per == ScalingPer::Tile)
     forEach(context, 1, LargestOfRows{scale_.data(), dSize_});
   forEach(context, dSize_ * xSize_,
           RowNormaliser{weights_.data(), scale_.data(), xSize_, wanted_.data()});
@@ -133,6 +169,7 @@ void InferenceDevice::normalise(const Context &context) {
 void InferenceDevice::restoreScales(const Context &context) {
   copy(context, rowMajor<const float>(scale_.data(), 1, dSize_),
        rowMajor(outFactor_.data(), 1, dSize_));
+  pass_.forward().setCellVariance(nullptr);
   isModified_ = false;
 }
 
@@ -149,12 +186,17 @@ double InferenceDevice::modifierTime(uint64_t number) const {
 
 void InferenceDevice::modify(const Context &context) {
   realised_.reserve(context, dSize_ * xSize_);
+  if (isWindowed()) variance_.reserve(context, dSize_ * xSize_);
   const uint64_t number = trainingRead_;
   if (params_.modifier == Modifier::NoiseModel) {
     copyScales(context);
     const uint64_t programming = modifierProgramming(number);
-    const ProgrammedPoint point{programming, modifierTime(number), 0};
-    setFactors(context, realiseCompensated(context, point, referenceOf(context, programming)));
+    const ProgrammedPoint point{programming, modifierTime(number), 0, 0};
+    const std::vector<double> reference = referenceOf(context, point);
+    setFactors(context,
+               realiseCompensated(context, point, reference, realised_.data(), cellVariance()),
+               outFactor_.data());
+    pass_.forward().setCellVariance(cellVariance());
   } else {
     restoreScales(context);
   }
@@ -185,177 +227,6 @@ void InferenceDevice::modify(const Context &context) {
   modifiedRead_ = number;
 }
 
-// --- programming
-
-void InferenceDevice::requireProgrammed() const {
-  PULSORA_CHECK(StateError, isProgrammed(),
-                "nothing is programmed; program the weights first, by program()");
-  PULSORA_CHECK(StateError, !isStale(),
-                "the weights changed after they were programmed; program them again first");
-}
-
-void InferenceDevice::requireTime(double time) const {
-  PULSORA_CHECK(ConfigError, std::isfinite(time) && time >= 0.0, "time is ", time,
-                "; give seconds since the end of programming, a finite number >= 0");
-  const double last = params_.noise_model.lastTime();
-  PULSORA_CHECK(ConfigError, time <= last, "time is ", time, " s, but ",
-                params_.noise_model.model().name, " has numbers up to ", last,
-                " s; choose an earlier time, or set extrapolate=True in the noise model");
-}
-
-bool InferenceDevice::program(const Context &context, uint64_t number) {
-  PULSORA_CHECK(ConfigError, number <= kMostProgrammings, "number is ", number,
-                "; programmings are numbered from 0 to ", kMostProgrammings);
-  realised_.reserve(context, dSize_ * xSize_);
-  normalise(context);
-  copyScales(context);
-  status_ = Status::Programmed;
-  isModified_ = false;
-  reference_ = referenceOf(context, number);
-  moveTo(context, {number, 0.0, 0});
-  float largest = 0.0f;
-  for (const float scale : hostScale_) largest = std::fmax(largest, scale);
-  return largest == 0.0f;
-}
-
-void InferenceDevice::drift(const Context &context, double time, uint64_t redraw) {
-  requireDrift(time);
-  PULSORA_CHECK(ConfigError, redraw <= kMostRedraws, "redraw is ", redraw,
-                "; readings are numbered from 0 to ", kMostRedraws);
-  moveTo(context, {point_.number, time, redraw});
-}
-
-void InferenceDevice::unprogram() {
-  status_ = Status::Unprogrammed;
-  dirty_ = true;
-  point_ = {};
-  factors_.assign(factors_.size(), 1.0f);
-  const ReadKeys keys = keys_.ofRead(0, Role::Read);
-  for (AnalogRead *read : reads()) read->setNoiseKey(keys.noise);
-}
-
-void InferenceDevice::moveTo(const Context &context, const ProgrammedPoint &point) {
-  factors_ = realiseCompensated(context, point, reference_);
-  setFactors(context, factors_);
-  point_ = point;
-  counters_ = {};
-  const ReadKeys keys = keys_.ofRead(0, Role::Read);
-  for (AnalogRead *read : reads()) read->setNoiseKey(keyAt(keys.noise, point));
-}
-
-Realisation InferenceDevice::realisation(const ProgrammedPoint &point) const {
-  Realisation r;
-  r.wanted = wanted_.data();
-  r.cells = dSize_ * xSize_;
-  r.cell = cell_;
-  r.keys =
-      RealisationKeys::at(keys_.of(0, Role::Cells), keys_.ofRead(0, Role::Cells).spreads, point);
-  r.number = point.number;
-  r.stuckLow = params_.stuck_low;
-  r.stuckHigh = params_.stuck_high;
-  return r;
-}
-
-void InferenceDevice::realiseAt(const Context &context, const ProgrammedPoint &point) {
-  Realisation r = realisation(point);
-  r.weights = realised_.data();
-  realise(context, params_.noise_model, point.time, r);
-  if (column_.empty()) return;
-  r.firstDevice = static_cast<uint64_t>((r.cells + 7) / 8 * 8);
-  r.wanted = nullptr;
-  r.cells = xSize_;
-  r.weights = column_.data();
-  realise(context, params_.noise_model, point.time, r);
-  forEach(context, dSize_ * xSize_, ReferenceColumn{column_.data(), xSize_, realised_.data()});
-}
-
-// The sum of the magnitudes of the one-hot readings of each output.
-std::vector<double> InferenceDevice::readout(const Context &context, const ProgrammedPoint &point) {
-  if (readout_.parameters().is_perfect || params_.compensation_read == CompensationRead::Exact) {
-    sumRows(context, dSize_, xSize_, MagnitudeTerm{matrix(realised_)}, sums_.data());
-  } else {
-    readout_.setNoiseKey(keyAt(keys_.ofRead(0, Role::Readout).noise, point));
-    sumRows(context, dSize_, xSize_, OneHotMagnitude{readout_.oneHot(matrix(realised_), 0)},
-            sums_.data());
-  }
-  std::vector<double> sums(static_cast<size_t>(dSize_));
-  detail::copyToHost(context, sums.data(), sums_.data(), sums_.bytes());
-  return sums;
-}
-
-// The sums that a readout is compared with.
-std::vector<double> InferenceDevice::referenceOf(const Context &context, uint64_t number) {
-  if (params_.compensation == Compensation::None) return {};
-  if (params_.compensation != Compensation::ExactReference) {
-    const ProgrammedPoint start{number, 0.0, 0};
-    realiseAt(context, start);
-    return readout(context, start);
-  }
-  sumRows(context, dSize_, xSize_, MagnitudeTerm{matrix(wanted_)}, sums_.data());
-  std::vector<double> sums(static_cast<size_t>(dSize_));
-  detail::copyToHost(context, sums.data(), sums_.data(), sums_.bytes());
-  return sums;
-}
-
-// Realises a point and returns the factors of its compensation.
-std::vector<float> InferenceDevice::realiseCompensated(const Context &context,
-                                                       const ProgrammedPoint &point,
-                                                       const std::vector<double> &reference) {
-  realiseAt(context, point);
-  if (params_.compensation == Compensation::None)
-    return std::vector<float>(static_cast<size_t>(dSize_), 1.0f);
-  return compensationFactors(params_.compensation, readout(context, point), reference, hostScale_,
-                             static_cast<double>(xSize_));
-}
-
-void InferenceDevice::copyScales(const Context &context) {
-  detail::copyToHost(context, hostScale_.data(), scale_.data(), scale_.bytes());
-}
-
-void InferenceDevice::setFactors(const Context &context, const std::vector<float> &factors) {
-  std::vector<float> scaled(factors);
-  for (size_t i = 0; i < scaled.size(); ++i) scaled[i] *= hostScale_[i];
-  detail::copyFromHost(context, outFactor_.data(), scaled.data(), outFactor_.bytes());
-}
-
-void InferenceDevice::getConductances(const Context &context, Conductances which, float *out) {
-  requireProgrammed();
-  Realisation r = realisation(point_);
-  r.which = which;
-  r.conductances = out;
-  realise(context, params_.noise_model, point_.time, r);
-}
-
-Value::Map InferenceDevice::statistics(const Context &context) const {
-  const int64_t cells = dSize_ * xSize_;
-  Value::Map values = {
-      {"pulses", Value(0)},
-      {"saturated_cells", Value(0)},
-      {"memory_bytes",
-       Value(static_cast<uint64_t>(weights_.bytes() + wanted_.bytes() + realised_.bytes()))},
-      {"devices", Value(cells * cell_.devices + column_.size())},
-      {"compensation", Value(meanOf(factors_))}};
-  if (status_ != Status::Programmed) return values;
-  // The programming error relative to the weights: squares of the difference over squares.
-  Buffer<double> rows(context, 2 * dSize_);
-  sumRows(context, dSize_, xSize_,
-          SquaredDifference{realised_.data(), outFactor_.data(), weights_.data(), xSize_},
-          rows.data());
-  sumRows(context, dSize_, xSize_,
-          SquaredDifference{realised_.data(), nullptr, weights_.data(), xSize_},
-          rows.data() + dSize_);
-  std::vector<double> sums(static_cast<size_t>(2 * dSize_));
-  detail::copyToHost(context, sums.data(), rows.data(), rows.bytes());
-  double error = 0.0;
-  double norm = 0.0;
-  for (size_t i = 0; i < static_cast<size_t>(dSize_); ++i) {
-    error += sums[i];
-    norm += sums[static_cast<size_t>(dSize_) + i];
-  }
-  values["weight_error"] = Value(norm > 0.0 ? std::sqrt(error / norm) : 0.0);
-  return values;
-}
-
 // --- states
 
 void InferenceDevice::saveTo(const Context &context, State &state,
@@ -367,6 +238,10 @@ void InferenceDevice::saveTo(const Context &context, State &state,
   state.values[prefix + kNumber] = Value(point_.number);
   state.values[prefix + kTime] = Value(point_.time);
   state.values[prefix + kRedraw] = Value(point_.redraw);
+  state.values[prefix + kChip] = Value(point_.chip);
+  if (isMeasured())
+    state.putFixed(context, prefix + kMeasured, Tensor::Type::F32,
+                   {dSize_, xSize_, devicesOfCell()}, measured_);
   state.values[prefix + kForwardSamples] = Value(counters_.forwardSamples);
   state.values[prefix + kBackwardSamples] = Value(counters_.backwardSamples);
   state.values[prefix + kTrainingRead] = Value(trainingRead_);
@@ -375,9 +250,9 @@ void InferenceDevice::saveTo(const Context &context, State &state,
 void InferenceDevice::loadFrom(const Context &context, const State &state,
                                const std::string &prefix) {
   const auto status = static_cast<Status>(state.counter(prefix + kStatus, 2));
-  const ProgrammedPoint point{state.counter(prefix + kNumber, kMostProgrammings),
-                              *state.values.at(prefix + kTime).real(),
-                              state.counter(prefix + kRedraw, kMostRedraws)};
+  const ProgrammedPoint point{
+      state.counter(prefix + kNumber, kMostProgrammings), *state.values.at(prefix + kTime).real(),
+      state.counter(prefix + kRedraw, kMostRedraws), state.counter(prefix + kChip, kMostChips)};
   try {
     requireTime(point.time);
   } catch (const ConfigError &error) {
@@ -390,11 +265,16 @@ void InferenceDevice::loadFrom(const Context &context, const State &state,
   state.take(context, prefix + "weights", Tensor::Type::F32, {dSize_, xSize_}, weights_);
   pass_.forward().loadFrom(context, state, prefix + "forward/");
   pass_.backward().loadFrom(context, state, prefix + "backward/");
-  unprogram();
+  unprogram(context);
   trainingRead_ = trainingRead;
+  if (state.tensors.count(prefix + kMeasured)) {
+    measured_.reserve(context, dSize_ * xSize_ * devicesOfCell());
+    state.take(context, prefix + kMeasured, Tensor::Type::F32, {dSize_, xSize_, devicesOfCell()},
+               measured_);
+  }
   if (status == Status::Unprogrammed) return;
   if (status == Status::Programmed) {
-    program(context, point.number);
+    begin(context, point.number, point.chip);
     moveTo(context, point);
   }
   status_ = status;

@@ -41,6 +41,8 @@ struct InferenceParams : CompoundBase {
   float stuck_low = 0.0f;
   float stuck_high = 0.0f;
   ScalingPer scaling_per = ScalingPer::Output;
+  float scaling_quantile = 1.0f;
+  float read_window = 0.0f;
   Compensation compensation = Compensation::Global;
   CompensationRead compensation_read = CompensationRead::Converters;
   Modifier modifier = Modifier::None;
@@ -90,6 +92,12 @@ struct InferenceParams : CompoundBase {
     f(&P::scaling_per, "scaling_per", anyNumber(), "",
       "Weights whose largest magnitude uses the whole range of a cell: of each 'output', or of the "
       "'tile'.");
+    f(&P::scaling_quantile, "scaling_quantile", Range{0.0, 1.0, true, false}, "",
+      "Share of these weights that the range holds; weights beyond it are clipped. 1 is the "
+      "largest magnitude.");
+    f(&P::read_window, "read_window", nonNegative(), "s",
+      "Time that separates 1/f noise: what is slower is frozen in the conductances, what is faster "
+      "is drawn by each read; 0 freezes all of it.");
     f(&P::compensation, "compensation", anyNumber(), "",
       "Compensation of drift after programming: one factor from one-hot reads for the tile "
       "('global') or for each output ('per_output'), relative to the reads at time 0 or, "
@@ -159,6 +167,16 @@ struct InferenceParams : CompoundBase {
     c.require(cell == CellKind::Single || cell_reference == CellReference::Digital,
               c.path("cell_reference"),
               " is 'column', and cells of pairs need no reference; choose cell='single'");
+    const double shortest = 2.0 * noise_model.readDuration();
+    c.require(read_window == 0.0f || shortest > 0.0, c.path("read_window"), " is ", read_window,
+              " s, but ", c.path("noise_model"), ", ", noise_model.model().name,
+              ", has no 1/f noise; leave it at 0");
+    c.require(read_window == 0.0f || static_cast<double>(read_window) >= shortest,
+              c.path("read_window"), " is ", read_window, " s, shorter than two reads of ",
+              c.path("noise_model"), "; give ", shortest, " s at least, or 0 to freeze all noise");
+    c.require(read_window == 0.0f || cell_reference == CellReference::Digital,
+              c.path("read_window"), " is ", read_window, " s, and ", c.path("cell_reference"),
+              " is 'column', whose noise all outputs share; choose 'digital', or leave it at 0");
     c.require(stuck_low + stuck_high <= 1.0f, c.path("stuck_low"), " and ", c.path("stuck_high"),
               " are ", stuck_low, " and ", stuck_high, "; their sum must be <= 1");
   }
@@ -205,13 +223,19 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   bool isProgrammed() const override { return status_ != Status::Unprogrammed; }
   bool isStale() const override { return status_ == Status::Stale; }
   const ProgrammedPoint &point() const override { return point_; }
-  bool program(const Context &context, uint64_t number) override;
+  bool program(const Context &context, uint64_t number, uint64_t chip) override;
+  void programMeasured(const Context &context, const float *conductances, uint64_t number) override;
+  bool isMeasured() const override { return !measured_.empty(); }
+  void programMany(const Context &context, const std::vector<ProgrammedPoint> &points) override;
+  int64_t pointsOfRead() const override {
+    return points_.empty() ? 1 : static_cast<int64_t>(points_.size());
+  }
   void requireDrift(double time) const override {
     requireProgrammed();
     requireTime(time);
   }
   void drift(const Context &context, double time, uint64_t redraw) override;
-  void unprogram() override;
+  void unprogram(const Context &context) override;
   void take(const Context &context, MatrixView<const float> weights) override {
     setWeights(context, weights, {});
   }
@@ -219,6 +243,11 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   MatrixView<const float> written() const override { return matrix(weights_); }
   int64_t devicesOfCell() const override { return cell_.devices; }
   void getConductances(const Context &context, Conductances which, float *out) override;
+  void convertInputs(const Context &context, MatrixView<const float> x,
+                     MatrixView<float> out) override {
+    pass_.forward().convertInputs(context, x, out);
+  }
+  std::vector<float> scales(const Context &context) override;
   const std::vector<float> &compensation() const override { return factors_; }
   Counters *readCounters() override { return isProgrammed() ? &counters_ : nullptr; }
 
@@ -232,20 +261,32 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   /// trainingRead_ numbers), modified. StateError while the programming is stale.
   MatrixView<const float> seen(const Context &context, bool training);
   void modify(const Context &context);
+  bool isWindowed() const { return params_.read_window > 0.0f; }
+  float *cellVariance() { return isWindowed() ? variance_.data() : nullptr; }
   double modifierTime(uint64_t number) const;
   void normalise(const Context &context);
+  void takeQuantiles(const Context &context);
+  void forwardMany(const Context &context, MatrixView<const float> x, MatrixView<float> y,
+                   uint64_t firstSample);
+  void begin(const Context &context, uint64_t number, uint64_t chip);
+  void useChip(const Context &context, uint64_t chip);
   void changed();
   void requireProgrammed() const;
   void requireTime(double time) const;
   Realisation realisation(const ProgrammedPoint &point) const;
-  void realiseAt(const Context &context, const ProgrammedPoint &point);
-  std::vector<double> readout(const Context &context, const ProgrammedPoint &point);
-  std::vector<double> referenceOf(const Context &context, uint64_t number);
+  /// Realises a point: weights [dSize, xSize] and, with a read window, the variances of a read.
+  void realiseAt(const Context &context, const ProgrammedPoint &point, float *weights,
+                 float *variance);
+  std::vector<double> readout(const Context &context, const ProgrammedPoint &point,
+                              const float *weights, const float *variance);
+  std::vector<double> sumsOfOutputs(const Context &context) const;
+  std::vector<double> referenceOf(const Context &context, const ProgrammedPoint &point);
   std::vector<float> realiseCompensated(const Context &context, const ProgrammedPoint &point,
-                                        const std::vector<double> &reference);
+                                        const std::vector<double> &reference, float *weights,
+                                        float *variance);
   void copyScales(const Context &context);
   void moveTo(const Context &context, const ProgrammedPoint &point);
-  void setFactors(const Context &context, const std::vector<float> &factors);
+  void setFactors(const Context &context, const std::vector<float> &factors, float *to);
   void restoreScales(const Context &context);
 
   InferenceParams params_;
@@ -253,15 +294,19 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   TileKeys keys_;
   int64_t dSize_;
   int64_t xSize_;
-  Buffer<float> weights_;    // W
-  Buffer<float> wanted_;     // W / s
-  Buffer<float> realised_;   // what reads see of a programmed array
-  Buffer<float> column_;     // weights of the reference column
-  Buffer<float> scale_;      // s of each output
-  Buffer<float> largest_;    // of each output: the magnitude that a modifier refers to
-  Buffer<float> outFactor_;  // on each output: s times the compensation
-  Buffer<float> scaled_;     // scratch of updates and backward reads
-  Buffer<double> sums_;      // of each output
+  Buffer<float> weights_;                // W
+  Buffer<float> wanted_;                 // W / s
+  Buffer<float> realised_;               // what reads see of a programmed array
+  Buffer<float> variance_;               // of these in a read; empty without a read window
+  Buffer<float> measured_;               // programmed conductances; empty unless they were measured
+  Buffer<float> column_;                 // weights of the reference column
+  Buffer<float> scale_;                  // s of each output
+  Buffer<float> largest_;                // of each output: the magnitude that a modifier refers to
+  Buffer<float> outFactor_;              // on each output: s times the compensation
+  Buffer<float> scaled_;                 // scratch of updates and backward reads
+  Buffer<double> sums_;                  // of each output
+  std::vector<ProgrammedPoint> points_;  // of a read of several; empty: point_ alone
+  Buffer<float> many_, manyVariances_, manyFactors_;  // weights, variances, factors at points_
   std::vector<float> hostScale_, factors_;
   std::vector<double> reference_;
   ForwardBackwardPass pass_;
@@ -272,6 +317,7 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   uint64_t modifiedRead_ = 0;  // number of the training read that was made last
   uint64_t trainingRead_ = 0;  // number of the training read that backward reads belong to
   ProgrammedPoint point_;
+  uint64_t chip_ = 0;  // whose converters read
   Counters counters_;
 };
 

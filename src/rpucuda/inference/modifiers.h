@@ -107,8 +107,9 @@ struct WeightModifier {
         if (cell >= cells) return;
         const int64_t row = cell / cols;
         const float s = scale[row];
+        const float clipped = pulsora::clamp(weights[cell], -s, s);
         const float w =
-            modified(rule, weights[cell], largest[row], z.z[4 * half + l], uniform(round.v[l]));
+            modified(rule, clipped, largest[row], z.z[4 * half + l], uniform(round.v[l]));
         const bool dropped = uniform(drop.v[l]) < rule.drop;
         const float seen = made ? made[cell] : w / s;
         to[cell] = dropped || !(s > 0.0f) ? 0.0f : seen;

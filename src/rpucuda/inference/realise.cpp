@@ -44,15 +44,19 @@ void realiseAny(TypeList<Models...>, const Context &context, const NoiseModelPar
 
 }  // namespace
 
+RandomKey keyOfChip(RandomKey key, uint64_t chip) { return chip == 0 ? key : keyFor(key, chip); }
+
 RandomKey keyAt(RandomKey key, const ProgrammedPoint &point) {
   const auto time = bitCast<uint64_t>(point.time + 0.0);  // not -0
-  return keyFor(keyFor(keyFor(key, time), point.redraw), point.number);
+  const RandomKey own = keyOfChip(key, point.chip);
+  return keyFor(keyFor(keyFor(own, time), point.redraw), point.number);
 }
 
 RealisationKeys RealisationKeys::at(RandomKey device, RandomKey chip,
                                     const ProgrammedPoint &point) {
   const auto time = bitCast<uint64_t>(point.time + 0.0);
-  return {device, chip, keyFor(keyFor(device, time), point.redraw)};
+  const RandomKey own = keyOfChip(device, point.chip);
+  return {own, keyOfChip(chip, point.chip), keyFor(keyFor(own, time), point.redraw)};
 }
 
 void realise(const Context &context, const NoiseModelParams &model, double time,

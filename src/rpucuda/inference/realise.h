@@ -25,6 +25,9 @@ struct RealisationKeys {
   static RealisationKeys at(RandomKey device, RandomKey chip, const ProgrammedPoint &point);
 };
 
+/// The key of a chip, where `key` is that of chip 0.
+RandomKey keyOfChip(RandomKey key, uint64_t chip);
+
 /// Key of a read of a programmed array, of which `key` numbers the reads: a key for each point.
 RandomKey keyAt(RandomKey key, const ProgrammedPoint &point);
 
@@ -40,7 +43,13 @@ struct Realisation {
   float stuckLow = 0.0f;
   float stuckHigh = 0.0f;
   Conductances which = Conductances::Now;
+  const float *measured = nullptr;  ///< programmed conductances [cells, devices of a cell], or null
+  /// Shares of the standard deviation of read noise: what belongs to the conductances, and what
+  /// each read draws for itself.
+  float frozen = 1.0f;
+  float fresh = 0.0f;
   float *weights = nullptr;       ///< [cells]; null: not wanted
+  float *variance = nullptr;      ///< [cells] of the weights, drawn by each read; null: not wanted
   float *conductances = nullptr;  ///< [cells, devices of a cell], in uS; null: not wanted
 
   /// Cells whose devices fill whole blocks of eight.
@@ -68,19 +77,25 @@ struct Realise {
     int64_t cell = group * cells;
     int k = 0;
     float weight = r.cell.constant;
+    float variance = 0.0f;
     for (int64_t block = 0; block < blocks && cell < r.cells; ++block) {
       float target[8];
       targets(cell, k, target);
       float g[8];
-      eight(firstBlock + static_cast<uint64_t>(block), target, g);
+      float sigma[8] = {};
+      eight(firstBlock + static_cast<uint64_t>(block), cell * devices + k, target, g, sigma);
       for (int l = 0; l < 8; ++l) {
         if (cell >= r.cells) break;
         if (r.conductances) r.conductances[cell * devices + k] = g[l];
         weight =
             pulsora::fma(r.cell.device[k].share, (g[l] - p.g_min) / (p.g_max - p.g_min), weight);
+        const float spread = r.cell.device[k].share * (r.fresh * sigma[l] / (p.g_max - p.g_min));
+        variance = pulsora::fma(spread, spread, variance);
         if (++k < devices) continue;
         if (r.weights) r.weights[cell] = weight;
+        if (r.variance) r.variance[cell] = variance;
         weight = r.cell.constant;
+        variance = 0.0f;
         k = 0;
         ++cell;
       }
@@ -99,32 +114,46 @@ struct Realise {
     }
   }
 
-  /// Conductances of the eight devices of a block.
-  PULSORA_HD void eight(uint64_t block, const float *target, float *g) const {
+  /// The programmed conductance of a device of the cells.
+  PULSORA_HD float programmed(int64_t device, float target, float xi) const {
+    if (r.measured) return device < r.cells * r.cell.devices ? r.measured[device] : target;
+    return Model::programmed(target, xi, p);
+  }
+
+  /// Conductances of the eight devices of a block, from device `first` of the cells on, and the
+  /// standard deviations of their read noise.
+  PULSORA_HD void eight(uint64_t block, int64_t first, const float *target, float *g,
+                        float *sigma) const {
     if (r.which == Conductances::Target) {
       for (int l = 0; l < 8; ++l) g[l] = target[l];
       return;
     }
     const Normal8 error = normals(r.keys.device, Purpose::Program, block);
     if (r.which == Conductances::Programmed) {
-      for (int l = 0; l < 8; ++l) g[l] = Model::programmed(target[l], error.z[l], p);
+      for (int l = 0; l < 8; ++l) g[l] = programmed(first + l, target[l], error.z[l]);
     } else {
       const Normal8 kept = normals(r.keys.device, Purpose::Drift, block);
       const Normal8 anew = normals(r.keys.reading, Purpose::Drift, block);
       const Normal8 read = normals(r.keys.reading, Purpose::Program, block);
       for (int l = 0; l < 8; ++l) {
         const DeviceDraws draws{error.z[l], {kept.z[l], anew.z[l]}, read.z[l]};
-        g[l] = conductanceOf<Model>(target[l], draws, time, p);
+        const float start = programmed(first + l, target[l], error.z[l]);
+        const DeviceReading seen = readingOf<Model>(target[l], start, draws, time, p, r.frozen);
+        g[l] = seen.conductance;
+        sigma[l] = seen.sigma;
       }
     }
-    if (r.stuckLow + r.stuckHigh > 0.0f) {
+    if (r.stuckLow + r.stuckHigh > 0.0f && !r.measured) {
       for (uint32_t half = 0; half < 2; ++half) {
         const Philox4 words = draw(r.keys.chip, Purpose::Program, block, 0, kStuckIndex + half);
         for (uint32_t l = 0; l < 4; ++l) {
           const float u = uniform(words.v[l]);
           float &device = g[4 * half + l];
-          device = pulsora::select(u < r.stuckLow, p.g_min, device);
-          device = pulsora::select(u >= 1.0f - r.stuckHigh, p.g_max, device);
+          const bool low = u < r.stuckLow;
+          const bool high = u >= 1.0f - r.stuckHigh;
+          device = pulsora::select(low, p.g_min, device);
+          device = pulsora::select(high, p.g_max, device);
+          sigma[4 * half + l] = low || high ? 0.0f : sigma[4 * half + l];
         }
       }
     }

@@ -1,20 +1,13 @@
 #include "linalg/gemm.h"
 
 #include <algorithm>
-#include <memory>
-#include <mutex>
-#include <new>
 
 #include "core/check.h"
 #include "core/isa_dispatch.h"
 #include "core/threads.h"
 #include "linalg/gemm_kernel.h"
 #include "linalg/product.h"
-
-#ifdef _OPENMP
-// Declared as in omp.h, a header of one compiler that the tools of another do not find.
-extern "C" int omp_get_thread_num();  // NOLINT(readability-identifier-naming)
-#endif
+#include "linalg/workspaces.h"
 
 namespace pulsora {
 namespace {
@@ -37,53 +30,6 @@ struct Workspace {
   alignas(64) float acc[kBlockRows * kBlockCols];
 };
 
-// Workspaces of the calling thread's products, one for each thread that takes part. They are kept,
-// because fresh pages would cost time at every call, and are not on the stack, because the threads
-// of some programs have little of it. A product never fails for lack of memory: if none can be
-// allocated, one workspace of the process serves one product, on one thread, at a time.
-class Workspaces {
- public:
-  explicit Workspaces(int threads) : threads_(threads) {
-    Owned &mine = ofThread();
-    if (mine.count < threads) {
-      mine.all.reset(new (std::nothrow) Workspace[static_cast<size_t>(threads)]);
-      mine.count = mine.all ? threads : 0;
-    }
-    all_ = mine.all.get();
-    if (all_) return;
-    static Workspace spare;
-    static std::mutex mutex;
-    spare_ = std::unique_lock<std::mutex>(mutex);
-    all_ = &spare;
-    threads_ = 1;
-  }
-
-  int threads() const { return threads_; }
-  Workspace &of(int thread) { return all_[thread]; }
-
- private:
-  struct Owned {
-    std::unique_ptr<Workspace[]> all;
-    int count = 0;
-  };
-  static Owned &ofThread() {
-    thread_local Owned owned;
-    return owned;
-  }
-
-  int threads_;
-  Workspace *all_ = nullptr;
-  std::unique_lock<std::mutex> spare_;
-};
-
-int threadNumber() {
-#ifdef _OPENMP
-  return omp_get_thread_num();
-#else
-  return 0;
-#endif
-}
-
 struct Product {
   const GemmKernel &kernel;
   float alpha;
@@ -93,21 +39,6 @@ struct Product {
   MatrixView<float> c;
   bool accumulate = false;  // start at C instead of 0
 };
-
-struct Range {
-  int64_t begin;
-  int64_t size;
-};
-
-int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-// Part `index` of `total`, cut as evenly as possible into `parts` multiples of `unit` (the last one
-// may end early).
-Range part(int64_t total, int64_t unit, int64_t parts, int64_t index) {
-  const int64_t units = ceilDiv(total, unit);
-  const int64_t begin = std::min(total, units * index / parts * unit);
-  return {begin, std::min(total, units * (index + 1) / parts * unit) - begin};
-}
 
 // A as the kernels read it: in place if it serves one panel of columns only, else copied into
 // `packed`.
@@ -135,13 +66,13 @@ void multiplyPanel(const GemmKernel &kernel, ConstMatrix a, ConstMatrix b, bool 
   const auto &micro = kernel.micro[b.cols / kernel.lanes - 1];
   const int64_t parts = ceilDiv(a.rows, kernel.maxRows);
   for (int64_t p = 0; p < parts; ++p) {
-    const Range rows = part(a.rows, 1, parts, p);
+    const Part rows = part(a.rows, 1, parts, p);
     micro[rows.size - 1](a.cols, a.data + rows.begin * a.rowStride, a.rowStride, a.colStride,
                          b.data, b.rowStride, fresh, acc + rows.begin * accRow, accRow);
   }
 }
 
-void multiplyBlock(const Product &product, Range rows, Range cols, Workspace &work) {
+void multiplyBlock(const Product &product, Part rows, Part cols, Workspace &work) {
   const GemmKernel &kernel = product.kernel;
   const int64_t panelCols = kernel.lanes * GemmKernel::kMaxVectors;
   const int64_t depth = product.a.cols;
@@ -179,7 +110,7 @@ void multiply(const Product &product, int threads) {
   const int64_t rowParts = ceilDiv(c.rows, kBlockRows);
   int64_t colParts = ceilDiv(panels, kBlockCols / panelCols);
   colParts = std::min(panels, std::max(colParts, ceilDiv(threads, rowParts)));
-  Workspaces workspaces(threads);
+  Workspaces<Workspace> workspaces(threads);
   threads = workspaces.threads();
 #ifdef _OPENMP
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)

@@ -66,6 +66,13 @@ LRTTAdapter::LRTTAdapter(const Context &context, const LRTTSettings &s, const Ti
   reinits_ = 1;
 }
 
+AdapterBounds LRTTAdapter::boundReads(const Context &context) {
+  const AdapterBounds bounds{a_.boundReads(context), b_.boundReads(context)};
+  projectionA_.setWeightBound(bounds.a);
+  projectionB_.setWeightBound(bounds.b);
+  return bounds;
+}
+
 Pass LRTTAdapter::own(Pass pass) const {
   return (pass == Pass::Forward) != settings_.params.swap_xd ? Pass::Forward : Pass::Backward;
 }

@@ -5,11 +5,18 @@
 #include "compounds/crossbar.h"
 #include "lrtt/accumulated_update.h"
 #include "lrtt/reinit.h"
+#include "lrtt/rest.h"
 #include "lrtt/settings.h"
 #include "periphery/additive_reads.h"
 #include "transfer/pulse_writer.h"
 
 namespace pulsora {
+
+/// Numbers that no weight of A and B exceeds.
+struct AdapterBounds {
+  double a;
+  double b;
+};
 
 /// The low-rank adapter alpha A B of an LRTT tile: two arrays A [outputs, K] and B [K, inputs],
 /// with their reads in both directions, their updates and their re-initialisation. With swap_xd it
@@ -40,6 +47,9 @@ class LRTTAdapter {
   MatrixView<const float> xFactor() const {
     return settings_.params.swap_xd ? a_.weights() : b_.weights(Pass::Backward);
   }
+
+  /// AnalogDevice::boundReads() for the reads of both arrays; returns their largest weights.
+  AdapterBounds boundReads(const Context &context);
 
   /// out = base(in) + alpha A (gate .* (B in)) in the tile's direction `pass` (backward: the
   /// transposed product), read through the arrays' periphery. `gate` [m, K] may have no data;
@@ -79,6 +89,8 @@ class LRTTAdapter {
   void meetBounds(const Context &context);
   /// Re-initialises A and B after a transfer, as lrtt.reinit says.
   void reinit(const Context &context);
+  /// Writes A so that A B comes closest to `missing` / transfer_lr, [dSize, xSize]; A is 0 before.
+  void keepRest(const Context &context, MatrixView<const float> missing);
   /// A <- 0, digitally.
   void clear(const Context &context);
   void setA(const Context &context, MatrixView<const float> weights);
@@ -134,6 +146,7 @@ class LRTTAdapter {
   MatrixView<const float> zeros() const;
   void startA(const Context &context);
   void startB(const Context &context);
+  void takeSigns(const Context &context);
   void turnA(const Context &context, const float *factors);
   void write(const Context &context, PulsedDevice &array, MatrixView<const float> target);
 
@@ -153,6 +166,7 @@ class LRTTAdapter {
   Buffer<float> signs_;  // scratch: signs of A's columns; empty without a chopper
   HostRows rows_;        // scratch
   PulseWriter writer_;
+  RestKeeper rest_;
   Buffer<float> reinitVectors_;  // reinit = 'svd' alone
   bool reinitVectorsSet_ = false;
   uint64_t reinits_ = 0;

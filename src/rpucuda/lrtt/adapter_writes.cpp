@@ -24,6 +24,7 @@ void LRTTAdapter::reserveReinit(const Context &context) {
   if (scheme.after == ReinitScheme::AfterTransfer::Nothing) return;
   if (scheme.after != ReinitScheme::AfterTransfer::KeepB) newB_.reserve(context, b_.cells().size());
   if (scheme.worksOnHost) rows_.reserve(b_.cells().size());
+  if (settings_.keepsRest()) rest_.reserve(context, a_.rows(), a_.cols());
   if (settings_.params.reinit_write == ReinitWrite::Pulsed) {
     writer_.reserve(context, a_.cells());
     writer_.reserve(context, b_.cells());
@@ -54,6 +55,18 @@ void LRTTAdapter::reinit(const Context &context) {
   ++reinits_;
 }
 
+void LRTTAdapter::keepRest(const Context &context, MatrixView<const float> missing) {
+  const MatrixView<const float> rest = settings_.params.swap_xd ? missing.transposed() : missing;
+  const double scale = 1.0 / static_cast<double>(settings_.transferLr);
+  if (signs_.empty()) {
+    write(context, a_.cells(), rest_.fit(context, rest, b_.weights(), scale, nullptr));
+    return;
+  }
+  takeSigns(context);
+  write(context, a_.cells(), rest_.fit(context, rest, b_.weights(), scale, signs_.data()));
+  turnA(context, signs_.data());
+}
+
 // B <- the re-init scheme's draw.
 void LRTTAdapter::startB(const Context &context) {
   newB_.reserve(context, b_.cells().size());
@@ -70,12 +83,17 @@ void LRTTAdapter::startA(const Context &context) {
     write(context, a_.cells(), zeros());
     return;
   }
-  copy(context, rowMajor(a().columnSigns(), 1, settings_.rank),
-       rowMajor(signs_.data(), 1, settings_.rank));
-  turnA(context, signs_.data());  // signs to 1, because write() may pulse the cells themselves
+  takeSigns(context);
   write(context, a_.cells(), zeros());
   forEach(context, settings_.rank,
           SignDrawer{chopperKey_, reinits_, settings_.params.chopper_prob, signs_.data()});
+  turnA(context, signs_.data());
+}
+
+// Keeps the signs of A in signs_ and makes them 1, because write() may pulse the cells themselves.
+void LRTTAdapter::takeSigns(const Context &context) {
+  copy(context, rowMajor(a().columnSigns(), 1, settings_.rank),
+       rowMajor(signs_.data(), 1, settings_.rank));
   turnA(context, signs_.data());
 }
 

@@ -182,11 +182,31 @@ void judgeAsymmetry(const Asymmetry &asymmetry, const LRTTSettings &s, Limits &l
               bySample ? " ab_update='accumulated' sends fewer pulses for the same change" : ""));
 }
 
+// Rounds of program and verify end at a write whose noise lies within the tolerance.
+void explainProgram(const LRTTSettings &s, const ProgramSettings &program, Value::Map &map,
+                    Limits &limits) {
+  const PulsedParams &cell = s.params.visible.common();
+  const double noise = static_cast<double>(cell.write_noise_std) * static_cast<double>(cell.dw_min);
+  const double tolerance = static_cast<double>(program.tolerance);
+  const double within = noise > 0.0 ? std::erf(tolerance / (noise * std::sqrt(2.0))) : 1.0;
+  const double missed = std::pow(1.0 - within, program.rounds);
+  map["tolerance"] = Value(tolerance);
+  map["rounds"] = Value(program.rounds);
+  map["missed_cells"] = Value(missed);
+  if (missed <= 0.01) return;
+  limits.add(missed, message("transfer: the write noise of the visible cells, ", noise, ", leaves ",
+                             100.0 * missed,
+                             " % of the cells that are pulsed outside transfer_tolerance = ",
+                             tolerance, " after ", program.rounds,
+                             " rounds; use a larger transfer_tolerance or transfer_rounds"));
+}
+
 Value::Map explainTransfer(const Context &context, const LRTTSettings &s, float granularity,
                            const LRTTAdapter &adapter, Limits &limits) {
   Value::Map map{
       {"mode", Value(EnumNames<TransferMode>::kNames[static_cast<int>(s.params.transfer_mode)])}};
   const TransferRule rule = s.transferRule();
+  if (rule.mode == TransferMode::WriteVerify) explainProgram(s, rule.program, map, limits);
   if (!rule.sendsPulses()) return map;
   const TransferPlan plan =
       planTransfer(context, rule, granularity, adapter.dFactor(), adapter.xFactor());

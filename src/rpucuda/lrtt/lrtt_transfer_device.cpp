@@ -20,6 +20,13 @@ CompoundFacts LRTTParams::facts() const {
           adapter_span == AdapterSpan::Layer};
 }
 
+std::vector<CompoundVariant> LRTTParams::variants() {
+  const Value noisyCells(
+      Value::Map{{"model", Value("SoftBounds")}, {"write_noise_std", Value(3.0)}});
+  return {{"lrtt_write_verify",
+           {{"transfer_mode", "write_verify"}, {"transfer_every", 1}, {"visible", noisyCells}}}};
+}
+
 std::unique_ptr<AnalogDevice> LRTTParams::make(const CompoundSite &site) const {
   return std::make_unique<LRTTTransferDevice>(*this, site);
 }
@@ -38,6 +45,13 @@ LRTTTransferDevice::LRTTTransferDevice(const LRTTParams &p, const CompoundSite &
 std::vector<NamedArray> LRTTTransferDevice::arrays() {
   if (!adapter_) return {{"visible", &visible_}};
   return {{"visible", &visible_}, {"fast_a", &adapter_->arrayA()}, {"fast_b", &adapter_->arrayB()}};
+}
+
+void LRTTTransferDevice::boundReads(const Context &context) {
+  visible_.boundReads(context);
+  if (!adapter_) return;
+  const AdapterBounds bounds = adapter_->boundReads(context);
+  transfers_->setWeightBounds(bounds.a, bounds.b);
 }
 
 void LRTTTransferDevice::requireAdapter() const {
@@ -101,7 +115,8 @@ bool LRTTTransferDevice::updateMayBeCut() const {
 void LRTTTransferDevice::requireRoom(int64_t transfers, int64_t ends) const {
   const auto due = static_cast<uint64_t>(transfers);
   pulsora::requireRoom(transfers_->count(), due, transfers_->most(), "transfers");
-  adapter_->requireRoom(2 * due, due, due + static_cast<uint64_t>(ends));
+  const uint64_t writes = settings_.keepsRest() ? 3 : 2;  // of A and B in a transfer
+  adapter_->requireRoom(writes * due, due, due + static_cast<uint64_t>(ends));
 }
 
 void LRTTTransferDevice::update(const Context &context, MatrixView<const float> x,
@@ -181,7 +196,7 @@ void LRTTTransferDevice::reserveTransfer(const Context &context) {
   adapter_->reserveReinit(context);
 }
 
-void LRTTTransferDevice::transfer(const Context &context) {
+void LRTTTransferDevice::transfer(const Context &context, bool keepsRest) {
   if (!adapter_) return;
   requireRoom(1, 0);
   reserveTransfer(context);
@@ -190,6 +205,13 @@ void LRTTTransferDevice::transfer(const Context &context) {
   adapter_->meetBounds(own);
   transfers_->run(own, visible_.cells(), *adapter_);
   adapter_->reinit(own);
+  if (keepsRest) adapter_->keepRest(own, transfers_->missing(visible_.cells()));
+}
+
+void LRTTTransferDevice::merge(const Context &context) {
+  adapter_->requireRoom(1);
+  transfer(context, false);
+  if (settings_.params.reinit == Reinit::None) adapter_->clear(context);
 }
 
 void LRTTTransferDevice::requireGates() const {

@@ -25,6 +25,7 @@ class LRTTTransferDevice final : public AnalogDevice, private GatedAdapter {
   /// "visible", and unless the rank is 0 "fast_a" [d, K] and "fast_b" [K, x] ([x, K] and [K, d]
   /// with swap_xd).
   std::vector<NamedArray> arrays() override;
+  void boundReads(const Context &context) override;
   void forward(const Context &context, MatrixView<const float> x, MatrixView<float> y,
                const Counters &c) override;
   void backward(const Context &context, MatrixView<const float> d, MatrixView<float> dx,
@@ -74,7 +75,9 @@ class LRTTTransferDevice final : public AnalogDevice, private GatedAdapter {
                      const Counters &c) override;
   void updateGated(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                    MatrixView<const float> gate, float lr, const Counters &c) override;
-  void transfer(const Context &context) override;
+  void transfer(const Context &context) override { transfer(context, settings_.keepsRest()); }
+  void merge(const Context &context) override;
+  void transfer(const Context &context, bool keepsRest);
   void setReinitVectors(const Context &context, MatrixView<const float> vectors) override;
 
   bool injected() const { return adapter_ && settings_.params.forward_inject; }

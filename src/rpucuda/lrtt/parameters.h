@@ -96,9 +96,12 @@ struct LRTTParams : CompoundBase {
   bool swap_xd = false;
   int64_t transfer_every = 1000;
   bool units_in_mbatch = true;
-  TransferMode transfer_mode = TransferMode::Verified;
+  TransferMode transfer_mode = TransferMode::Auto;
   int transfer_max_trains = 64;
-  int transfer_rounds = 3;
+  AutoInt transfer_rounds = AutoInt::byLibrary();
+  AutoFloat transfer_tolerance = AutoFloat::byLibrary();
+  int transfer_max_pulses = 1000;
+  bool keep_rest = true;
   TransferRead transfer_read = TransferRead::Exact;
   bool transfer_use_update_management = false;
   bool transfer_use_bl_management = false;
@@ -178,13 +181,26 @@ struct LRTTParams : CompoundBase {
       "Whether transfer_every counts mini-batches; otherwise it counts samples (in a "
       "convolution, one per pixel of the output).");
     f(&P::transfer_mode, "transfer_mode", anyNumber(), "",
-      "'lossless': as many pulse trains per component as its largest element needs; 'single': "
-      "one clipped pulse train; 'exact': a digital write; 'verified': lossless, then the part "
-      "that a read finds missing is sent again.");
+      "'write_verify': each cell is read and pulsed until it lies within transfer_tolerance of "
+      "its target; 'lossless': as many pulse trains per component as its largest element needs; "
+      "'verified': lossless, then the part that a read finds missing is sent again; 'single': one "
+      "clipped pulse train; 'exact': a digital write; 'auto': 'write_verify', or 'lossless' with a "
+      "pulse_type that sends no pulses, which adds A B in floating point.");
     f(&P::transfer_max_trains, "transfer_max_trains", atLeast(1), "pulse trains",
       "Upper limit of pulse trains per component.");
     f(&P::transfer_rounds, "transfer_rounds", atLeast(1), "rounds",
-      "Largest number of times that a 'verified' transfer is read back and sent again.");
+      "Largest number of times that a 'verified' transfer is read back and sent again ('auto': "
+      "3), or that 'write_verify' reads and pulses a cell ('auto': 24).",
+      "auto");
+    f(&P::transfer_tolerance, "transfer_tolerance", positive(), "weight",
+      "'write_verify': largest distance of a cell from its target; 'auto': 0.02 of the range of "
+      "a cell, or less where a cell is quieter.",
+      "auto");
+    f(&P::transfer_max_pulses, "transfer_max_pulses", atLeast(1), "pulses",
+      "'write_verify': most pulses of a cell between two reads.");
+    f(&P::keep_rest, "keep_rest", anyNumber(), "",
+      "'write_verify' with reinit = 'decay' or 'keep_b': whether A keeps what cells did not take, "
+      "as far as products with B can be that.");
     f(&P::transfer_read, "transfer_read", anyNumber(), "",
       "Reads of A and B for a transfer: 'exact', or 'analog': one-hot inputs through the "
       "arrays' periphery.");
@@ -218,6 +234,7 @@ struct LRTTParams : CompoundBase {
   }
 
   CompoundFacts facts() const;
+  static std::vector<CompoundVariant> variants();
   std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const;
 };
 

@@ -15,6 +15,10 @@ namespace {
 // docs/explain/lrtt_study.md).
 constexpr int64_t kAutomaticRank = 16;
 
+// transfer_rounds = 'auto': of 'verified', and of 'write_verify'.
+constexpr int kRounds = 3;
+constexpr int kRoundsOfCells = 24;
+
 // Constants of ab_lr_scale = 'matched', from the study in docs/explain/lrtt_study.md.
 //
 // Gain of B whose learning is reproduced at every gain.
@@ -55,11 +59,65 @@ int64_t rankOf(const LRTTParams &p, int64_t dSize, int64_t xSize) {
   return rank;
 }
 
+// 0.02 of the range of a cell, or less where its pulses and writes are quieter; never below half a
+// step.
+float automaticTolerance(const PulsedParams &cell, float granularity) {
+  constexpr float kShareOfRange = 0.02f;
+  const float step = granularity * (1.0f + cell.dw_min_std);
+  const float noise = std::max(step, cell.write_noise_std * cell.dw_min);
+  return std::max(std::min(kShareOfRange * (cell.w_max - cell.w_min), noise), 0.5f * granularity);
+}
+
+// The parameters with the transfer mode that 'auto' stands for.
+LRTTParams withMode(LRTTParams p, const UpdateParameters &update) {
+  if (p.transfer_mode == TransferMode::Auto) {
+    p.transfer_mode =
+        isDigital(update.pulse_type) ? TransferMode::Lossless : TransferMode::WriteVerify;
+  }
+  return p;
+}
+
+template <class Enum>
+const char *nameOf(Enum value) {
+  return EnumNames<Enum>::kNames[static_cast<int>(value)];
+}
+
+// Modes that correct what pulses have left undone need pulses.
+void checkMode(TransferMode mode, PulseType pulses) {
+  const bool verifies = mode == TransferMode::Verified || mode == TransferMode::WriteVerify;
+  PULSORA_CHECK(ConfigError, !verifies || !isDigital(pulses), "lrtt.transfer_mode is '",
+                nameOf(mode), "' and update.pulse_type is '", nameOf(pulses),
+                "', which sends no pulses; set transfer_mode to 'auto' or 'exact', or pulse_type "
+                "to 'stochastic_compressed'");
+}
+
+void checkTolerance(const LRTTParams &p, const UpdateParameters &update) {
+  const AutoFloat &tolerance = p.transfer_tolerance;
+  PULSORA_CHECK(ConfigError,
+                tolerance.automatic || (tolerance.value > 0.0f && std::isfinite(tolerance.value)),
+                "lrtt.transfer_tolerance is ", tolerance.value,
+                "; it must be > 0 and finite, or 'auto'");
+  if (p.transfer_mode != TransferMode::WriteVerify) {
+    PULSORA_CHECK(ConfigError, tolerance.automatic, "lrtt.transfer_tolerance is ", tolerance.value,
+                  ", which lrtt.transfer_mode = '", nameOf(p.transfer_mode), "' does not use",
+                  isDigital(update.pulse_type)
+                      ? " (pulse_type sends no pulses); set transfer_tolerance to 'auto'"
+                      : "; set transfer_mode to 'write_verify', or transfer_tolerance to 'auto'");
+    return;
+  }
+  const float least = 0.5f * p.visible.granularity();
+  PULSORA_CHECK(ConfigError, tolerance.automatic || tolerance.value >= least,
+                "lrtt.transfer_tolerance is ", tolerance.value,
+                ", but a step of the visible cells is ", 2.0f * least,
+                ", so that they hold no value to less than ", least,
+                "; set transfer_tolerance to that or more, or to 'auto'");
+}
+
 void checkCombinations(const LRTTParams &p, const UpdateParameters &update) {
   if (p.ab_update == FactorUpdate::Accumulated) {
     PULSORA_CHECK(ConfigError, !isDigital(update.pulse_type),
                   "lrtt.ab_update is 'accumulated' and update.pulse_type is '",
-                  EnumNames<PulseType>::kNames[static_cast<int>(update.pulse_type)],
+                  nameOf(update.pulse_type),
                   "', which sends no pulses; set ab_update to 'sample' or pulse_type to "
                   "'stochastic_compressed'");
   }
@@ -94,8 +152,15 @@ void checkCombinations(const LRTTParams &p, const UpdateParameters &update) {
   PULSORA_CHECK(ConfigError, p.transfer_max_trains >= 1 && p.transfer_max_trains <= 65536,
                 "lrtt.transfer_max_trains is ", p.transfer_max_trains,
                 "; it must be between 1 and 65536");
-  PULSORA_CHECK(ConfigError, p.transfer_rounds >= 1 && p.transfer_rounds <= 64,
-                "lrtt.transfer_rounds is ", p.transfer_rounds, "; it must be between 1 and 64");
+  const AutoInt &rounds = p.transfer_rounds;
+  PULSORA_CHECK(ConfigError, rounds.automatic || (rounds.value >= 1 && rounds.value <= 64),
+                "lrtt.transfer_rounds is ", rounds.value,
+                "; it must be between 1 and 64, or 'auto'");
+  PULSORA_CHECK(ConfigError, p.transfer_max_pulses >= 1 && p.transfer_max_pulses <= 65536,
+                "lrtt.transfer_max_pulses is ", p.transfer_max_pulses,
+                "; it must be between 1 and 65536");
+  checkMode(p.transfer_mode, update.pulse_type);
+  checkTolerance(p, update);
   const AutoFloat &gain = p.reinit_gain;
   PULSORA_CHECK(ConfigError, gain.automatic || (gain.value > 0.0f && std::isfinite(gain.value)),
                 "lrtt.reinit_gain is ", gain.value, "; it must be > 0 and finite, or 'auto'");
@@ -185,7 +250,7 @@ DeviceParams defaultFast() {
 
 LRTTSettings::LRTTSettings(const LRTTParams &p, const UpdateParameters &update, int64_t dSize_,
                            int64_t xSize_)
-    : params(p),
+    : params(withMode(p, update)),
       dSize(dSize_),
       xSize(xSize_),
       rank(rankOf(p, dSize_, xSize_)),
@@ -195,7 +260,7 @@ LRTTSettings::LRTTSettings(const LRTTParams &p, const UpdateParameters &update, 
           overridden(update, p.ab_use_update_management, p.ab_use_bl_management, p.ab_desired_bl)),
       transferUpdate(overridden(update, p.transfer_use_update_management,
                                 p.transfer_use_bl_management, p.transfer_desired_bl)) {
-  checkCombinations(p, update);
+  checkCombinations(params, update);
   checkBlocks(*this);
   if (rank == 0) return;
   const double n = static_cast<double>(inputs);
@@ -261,7 +326,17 @@ TransferRule LRTTSettings::transferRule() const {
   rule.lr = transferLr;
   rule.mode = params.transfer_mode;
   rule.maxTrains = params.transfer_max_trains;
-  rule.rounds = params.transfer_rounds;
+  const bool verifiesCells = rule.mode == TransferMode::WriteVerify;
+  const AutoInt &rounds = params.transfer_rounds;
+  rule.rounds = rounds.automatic ? (verifiesCells ? kRoundsOfCells : kRounds) : rounds.value;
+  if (verifiesCells) {
+    const AutoFloat &tolerance = params.transfer_tolerance;
+    const DeviceParams &visible = params.visible;
+    rule.program = {tolerance.automatic
+                        ? automaticTolerance(visible.common(), visible.granularity())
+                        : tolerance.value,
+                    rule.rounds, params.transfer_max_pulses};
+  }
   rule.chunk = params.rank_chunk < 0 ? rank : params.rank_chunk;
   rule.offset = params.rank_offset;
   rule.update = transferUpdate;

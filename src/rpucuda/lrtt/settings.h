@@ -26,6 +26,12 @@ struct LRTTSettings {
     return params.swap_xd ? readLimits().reversed() : readLimits();
   }
 
+  /// Whether A keeps what a transfer could not write.
+  bool keepsRest() const {
+    return params.keep_rest && params.transfer_mode == TransferMode::WriteVerify &&
+           (params.reinit == Reinit::Decay || params.reinit == Reinit::KeepB) && transferLr != 0.0f;
+  }
+
   LRTTParams params;
   int64_t dSize;
   int64_t xSize;

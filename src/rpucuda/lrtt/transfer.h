@@ -16,10 +16,20 @@ class LRTTTransfer {
   LRTTTransfer(const Context &context, const LRTTSettings &settings, const TilePeriphery &periphery,
                const TileKeys &keys);
 
+  /// Tells the reads of A and B the largest weights of these arrays (AnalogRead::setWeightBound).
+  void setWeightBounds(double a, double b) {
+    readA_.setWeightBound(a);
+    readB_.setWeightBound(b);
+  }
   /// Reserves storage for run(), which then cannot run out of memory.
   void reserve(const Context &context, PulsedDevice &visible);
   /// Makes one transfer; the adapter does not change.
   void run(const Context &context, PulsedDevice &visible, const LRTTAdapter &adapter);
+
+  /// See PulseTransfer::missing().
+  MatrixView<const float> missing(const PulsedDevice &visible) const {
+    return sender_.missing(visible);
+  }
 
   uint64_t count() const { return sender_.count(); }
   /// Number of transfers that there are random numbers for.

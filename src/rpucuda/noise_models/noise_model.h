@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <initializer_list>
 
 #include "numerics/math.h"
@@ -21,11 +22,13 @@
 //                          const Params &);
 //     static float readSigma(float drifted, float programmed, const Time &, const Params &);
 //     static float limited(float g, const Time &, const Params &);  // the device's own limits
+//     static double readDuration(const Params &);               // of a read with 1/f noise; or 0
+//     static double ageOf(double t, const Params &);            // of the device, for its 1/f noise
 //   };
 //
-// The last four are PULSORA_HD. Conductances are in uS, times in s since the end of programming; xi
-// is standard normal. power_law.h and shift.h have the two laws of which most models are instances.
-// A line in cmake/noise_models.cmake registers a model.
+// programmed(), drifted(), readSigma() and limited() are PULSORA_HD. Conductances are in uS, times
+// in s since the end of programming; xi is standard normal. power_law.h and shift.h have the two
+// laws of which most models are instances. A line in cmake/noise_models.cmake registers a model.
 
 namespace pulsora {
 
@@ -73,14 +76,38 @@ struct DeviceDraws {
   float read;
 };
 
-/// The conductance that a read sees of a device with this target.
+/// A device as a reading finds it: its conductance, and the standard deviation of its read noise.
+struct DeviceReading {
+  float conductance;
+  float sigma;
+};
+
+/// The reading of a device that was programmed from `target` to `programmed`. The share `frozen` of
+/// the standard deviation of its read noise belongs to the conductance.
+template <class Model>
+PULSORA_HD DeviceReading readingOf(float target, float programmed, const DeviceDraws &draws,
+                                   const typename Model::Time &time,
+                                   const typename Model::Params &p, float frozen) {
+  const float drifted = Model::drifted(target, programmed, draws.drift, time, p);
+  const float sigma = Model::readSigma(drifted, programmed, time, p);
+  const float g = Model::limited(pulsora::fma(frozen * sigma, draws.read, drifted), time, p);
+  return {g, sigma};
+}
+
+/// The conductance that a read sees of a device with this target, all read noise being frozen.
 template <class Model>
 PULSORA_HD float conductanceOf(float target, const DeviceDraws &draws,
                                const typename Model::Time &time, const typename Model::Params &p) {
   const float programmed = Model::programmed(target, draws.program, p);
-  const float drifted = Model::drifted(target, programmed, draws.drift, time, p);
-  const float sigma = Model::readSigma(drifted, programmed, time, p);
-  return Model::limited(pulsora::fma(sigma, draws.read, drifted), time, p);
+  return readingOf<Model>(target, programmed, draws, time, p, 1.0f).conductance;
+}
+
+/// The share of the variance of 1/f noise that is slower than `window`: of the frequencies between
+/// 1 / age and 1 / (2 duration), where `duration` is that of a read.
+inline double slowShare(double age, double duration, double window) {
+  const double all = std::log((age + duration) / (2.0 * duration));
+  if (!(all > 0.0)) return 1.0;
+  return std::fmin(std::fmax(std::log((age + duration) / window) / all, 0.0), 1.0);
 }
 
 /// c_0 + c_1 x + ... with the coefficients of a list.

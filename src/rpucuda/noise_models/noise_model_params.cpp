@@ -25,6 +25,12 @@ NoiseModel makeNoiseModel() {
     return pulsora::writeParams(static_cast<const Params &>(p));
   };
   m.lastTime = [](const NoiseParams &p) { return Model::lastTime(static_cast<const Params &>(p)); };
+  m.readDuration = [](const NoiseParams &p) {
+    return Model::readDuration(static_cast<const Params &>(p));
+  };
+  m.ageOf = [](double time, const NoiseParams &p) {
+    return Model::ageOf(time, static_cast<const Params &>(p));
+  };
   return m;
 }
 

@@ -21,6 +21,10 @@ struct NoiseModel {
   Value (*writeParams)(const NoiseParams &);
   /// The largest time in s for which the model has numbers.
   double (*lastTime)(const NoiseParams &);
+  /// Duration in s of a read with 1/f noise; 0 if reads have none.
+  double (*readDuration)(const NoiseParams &);
+  /// Age of a device at a time, for its 1/f noise.
+  double (*ageOf)(double time, const NoiseParams &);
 };
 
 /// All registered models, in the order of cmake/noise_models.cmake.
@@ -54,6 +58,11 @@ class NoiseModelParams {
     return static_cast<const Params &>(*data_);
   }
   double lastTime() const { return model_->lastTime(*data_); }
+  double readDuration() const { return model_->readDuration(*data_); }
+  /// The share of the variance of read noise at a time that is slower than `window` s.
+  double slowShare(double time, double window) const {
+    return pulsora::slowShare(model_->ageOf(time, *data_), readDuration(), window);
+  }
 
  private:
   NoiseModelParams(const NoiseModel &model, const Value &params);

@@ -55,6 +55,15 @@ struct PowerLawOf {
   }
 
   template <class P>
+  static double readDuration(const P &p) {
+    return static_cast<double>(p.t_read);
+  }
+  template <class P>
+  static double ageOf(double t, const P &p) {
+    return t + static_cast<double>(p.t_0);
+  }
+
+  template <class P>
   PULSORA_HD static float programmed(float target, float xi, const P &p) {
     const float sigma = p.prog_noise_scale * Curves::programSigma(target, p);
     return pulsora::max(pulsora::fma(sigma, xi, target), 0.0f);

@@ -46,10 +46,12 @@ struct ReRamCMO {
   };
 
   static double lastTime(const Params &) { return std::numeric_limits<double>::infinity(); }
-  static Time timeOf(double t, const Params &) {
+  static double readDuration(const Params &) { return 1e-6; }
+  static double ageOf(double t, const Params &) { return t; }
+  static Time timeOf(double t, const Params &p) {
     if (!(t > 0.0)) return {};
-    constexpr double kRead = 1e-6;
-    const double growth = std::log((t + kRead) / (2.0 * kRead));
+    const double read = readDuration(p);
+    const double growth = std::log((t + read) / (2.0 * read));
     return {static_cast<float>(std::log(t)),
             static_cast<float>(std::sqrt(growth > 0.0 ? growth : 0.0)), true};
   }

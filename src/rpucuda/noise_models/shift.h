@@ -70,6 +70,15 @@ struct ShiftOf {
   }
 
   template <class P>
+  static double readDuration(const P &) {
+    return 0.0;
+  }
+  template <class P>
+  static double ageOf(double t, const P &) {
+    return t;
+  }
+
+  template <class P>
   PULSORA_HD static float programmed(float target, float xi, const P &p) {
     const float mean = pulsora::fma(p.drift_scale, Curves::shift(target, 0, p), target);
     return pulsora::max(pulsora::fma(p.prog_noise_scale * Curves::sigma(target, 0, p), xi, mean),

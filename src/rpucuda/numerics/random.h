@@ -79,6 +79,7 @@ enum class Purpose : uint32_t {
   CycleNoiseBatch = 31,      ///< cycle-to-cycle noise, one normal per cell and update
   ArraySelect = 32,          ///< random choice of the array that takes the pulses of a sample
   Dropout = 33,              ///< units that a forecaster drops
+  PulseRound = 34,           ///< rounding of a number of pulses that is not whole
 };
 
 constexpr uint64_t kMaxElement = (uint64_t{1} << 48) - 1;

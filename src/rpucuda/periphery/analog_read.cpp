@@ -74,6 +74,39 @@ void AnalogRead::setNoiseKey(RandomKey key) {
   for (size_t i = 0; i < blocks_.size(); ++i) blocks_[i].setNoiseKey(partKey(key, numberOf(i)));
 }
 
+void AnalogRead::drawSpreads(const Context &context, RandomKey spreads) {
+  for (size_t i = 0; i < blocks_.size(); ++i)
+    blocks_[i].drawSpreads(context, partKey(spreads, numberOf(i)));
+}
+
+void AnalogRead::setCellVariance(const float *variance) {
+  PULSORA_CHECK(ConfigError, !isCut(), "a read in blocks has no variances of the whole; make a ",
+                "tile for each block");
+  blocks_.front().setCellVariance(variance);
+}
+
+void AnalogRead::convertInputs(const Context &context, MatrixView<const float> in,
+                               MatrixView<float> out) {
+  for (size_t j = 0; j < inputs_.size(); ++j) {
+    const LineRange &lines = inputs_[j];
+    const size_t block = pass_ == Pass::Forward ? j : j * outputs_.size();
+    blocks_[block].convertInputs(context, in.block(0, lines.first, in.rows, lines.count),
+                                 out.block(0, lines.first, in.rows, lines.count));
+  }
+}
+
+void AnalogRead::setWeightBound(double bound) {
+  for (BlockRead &block : blocks_) block.setWeightBound(bound);
+}
+
+std::string AnalogRead::whyNoIntegers() const {
+  for (const BlockRead &block : blocks_) {
+    const std::string reason = block.whyNoIntegers();
+    if (!reason.empty()) return reason;
+  }
+  return {};
+}
+
 void AnalogRead::reserve(const Context &context, MatrixView<const float> weights, int64_t rows,
                          bool product) {
   for (size_t i = 0; i < blocks_.size(); ++i)

@@ -43,6 +43,12 @@ class AnalogRead {
   AnalogRead(const Context &context, const IOParameters &parameters, Pass pass, int64_t inSize,
              int64_t outSize, const ReadKeys &keys, const ReadLimits &limits = {});
 
+  /// BlockRead::setWeightBound() and whyNoIntegers() for all blocks.
+  void setWeightBound(double bound);
+  std::string whyNoIntegers() const;
+  /// Whether the parameters ask for products of integers, and allow them.
+  bool asksForIntegers() const { return parameters().integerBits() > 0; }
+
   /// Reserves storage for run() of up to `rows` samples with weights of this shape: run() then
   /// cannot run out of memory. `product`: whether run() will read through a Product.
   void reserve(const Context &context, MatrixView<const float> weights, int64_t rows,
@@ -80,6 +86,13 @@ class AnalogRead {
   OneHotRead oneHot(MatrixView<const float> weights, uint64_t firstSample);
   /// Draws the noise of reads with another key from now on.
   void setNoiseKey(RandomKey key);
+  /// BlockRead::drawSpreads(), with keys for the blocks that follow from `spreads`.
+  void drawSpreads(const Context &context, RandomKey spreads);
+  /// BlockRead::setCellVariance() of a read in a single block; ConfigError for one in several.
+  void setCellVariance(const float *variance);
+  /// Writes the inputs that the array sees of `in`, in units of `in`: scaled as for a first read
+  /// and converted, without noise. `in` itself for a perfect read.
+  void convertInputs(const Context &context, MatrixView<const float> in, MatrixView<float> out);
 
   const IOParameters &parameters() const { return blocks_.front().parameters(); }
   /// The ranges of inputs of the blocks, in order.

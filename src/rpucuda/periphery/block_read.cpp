@@ -7,6 +7,7 @@
 #include "array/events.h"
 #include "core/backend.h"
 #include "core/isa_dispatch.h"
+#include "linalg/integer_product.h"
 #include "linalg/math_util.h"
 #include "periphery/gpu_read.h"
 #include "periphery/read_kernels.h"
@@ -63,16 +64,27 @@ void finish(const Context &context, const OutputStage &stage) {
 
 BlockRead::BlockRead(const Context &context, const IOParameters &parameters, Pass pass,
                      int64_t inSize, int64_t outSize, const ReadKeys &keys)
-    : parameters_(parameters), pass_(pass), inSize_(inSize), outSize_(outSize), key_(keys.noise) {
+    : parameters_(parameters),
+      pass_(pass),
+      inSize_(inSize),
+      outSize_(outSize),
+      key_(keys.noise),
+      onCpu_(context.onCpu()) {
+  if (parameters_.is_perfect) return;
+  averageMax_ = Buffer<float>::zeros(context, 1);
+  drawSpreads(context, keys.spreads);
+}
+
+void BlockRead::drawSpreads(const Context &context, RandomKey spreads) {
   const IOParameters &p = parameters_;
   if (p.is_perfect) return;
-  const auto count = static_cast<size_t>(outSize);
+  const auto count = static_cast<size_t>(outSize_);
   std::vector<float> lines(3 * count);
   const float bend = p.out_nonlinearity > 0.0f ? p.out_nonlinearity / p.out_bound : 0.0f;
   double bendSum = 0.0;
   for (size_t i = 0; i < count; ++i) {
     const auto normal = [&](Spread what) {
-      return constructNormal(keys.spreads, pass, static_cast<int64_t>(i), what);
+      return constructNormal(spreads, pass_, static_cast<int64_t>(i), what);
     };
     lines[i] = pulsora::abs(p.out_noise * fma(p.out_noise_std, normal(kNoiseSpread), 1.0f));
     lines[count + i] = pulsora::max(p.v_offset_std * normal(kOffsetSpread), 0.0f);
@@ -80,16 +92,15 @@ BlockRead::BlockRead(const Context &context, const IOParameters &parameters, Pas
         pulsora::abs(bend * fma(p.out_nonlinearity_std, normal(kBendSpread), 1.0f));
     bendSum += double(lines[2 * count + i]);
   }
-  const double meanBend = outSize > 0 ? bendSum / double(outSize) : 0.0;
+  const double meanBend = outSize_ > 0 ? bendSum / double(outSize_) : 0.0;
   gain_ = static_cast<float>(p.outputGain(meanBend));
-  lines_ = Buffer<float>(context, 3 * outSize);
-  detail::copyFromHost(context, lines_.data(), lines.data(), lines_.bytes());
-  averageMax_ = Buffer<float>::zeros(context, 1);
+  lines_.reserve(context, 3 * outSize_);
+  detail::copyFromHost(context, lines_.data(), lines.data(), lines.size() * sizeof(float));
   if (p.w_read_asymmetry_dtod > 0.0f) {
-    asymmetry_ = Buffer<float>(context, outSize * inSize);
-    forEach(context, outSize * inSize,
-            ReadAsymmetry{keys.spreads, kCellSpread, p.w_read_asymmetry_dtod,
-                          rowMajor(asymmetry_.data(), outSize, inSize), pass == Pass::Backward});
+    asymmetry_.reserve(context, outSize_ * inSize_);
+    forEach(context, outSize_ * inSize_,
+            ReadAsymmetry{spreads, kCellSpread, p.w_read_asymmetry_dtod,
+                          rowMajor(asymmetry_.data(), outSize_, inSize_), pass_ == Pass::Backward});
   }
 }
 
@@ -100,6 +111,11 @@ bool BlockRead::managesBounds() const {
 
 bool BlockRead::hasPcmNoise() const {
   return parameters_.w_noise > 0.0f && parameters_.w_noise_type == WeightNoiseType::PcmRead;
+}
+
+// What the squares of inputs are multiplied by for the variance of a line's weight noise.
+MatrixView<const float> BlockRead::cellVariances() const {
+  return variance_ ? rowMajor(variance_, outSize_, inSize_) : magnitudes();
 }
 
 MatrixView<const float> BlockRead::magnitudes() const {
@@ -140,9 +156,10 @@ void BlockRead::readBatch(const Context &context, MatrixView<const float> weight
                           uint64_t firstSample, int64_t firstRow) {
   if (in.rows == 0) return;
   prepareWeights(context, weights);
-  InputStage input = inputStage(in, firstSample, firstRow);
+  const bool integers = inIntegers(product != nullptr);
+  InputStage input = inputStage(in, firstSample, integers, firstRow);
   input.nonfiniteFlag = context.nonfiniteFlag;
-  OutputStage output = outputStage(out, firstSample, firstRow);
+  OutputStage output = outputStage(out, firstSample, integers, firstRow);
   const int repeats = this->repeats(input);
   const bool plainOnGpu = !context.onCpu() && isPlain(product != nullptr);
   const PlainRead plain = plainRead(weights, input, output, repeats);
@@ -173,8 +190,8 @@ void BlockRead::readBatch(const Context &context, MatrixView<const float> weight
 }
 
 bool BlockRead::isPlain(bool product) const {
-  return !product && passCount() == 1 && parameters_.ir_drop == 0.0f && !hasPcmNoise() &&
-         asymmetry_.empty();
+  return !product && sumCount(inIntegers(product)) == 1 && parameters_.ir_drop == 0.0f &&
+         !hasCellNoise() && asymmetry_.empty();
 }
 
 // Whether effects depend on the sums of a row's inputs, or of their squares.
@@ -186,15 +203,25 @@ bool BlockRead::needsInputSums() const {
 // Number of parts into which a GPU divides each sum of the first product.
 int64_t BlockRead::partsOf(const Context &context, MatrixView<const float> weights, bool product,
                            int64_t rows) const {
-  const bool takesParts = !context.onCpu() && isPlain(product) && !needsInputSums();
+  const bool takesParts =
+      !context.onCpu() && !inIntegers(product) && isPlain(product) && !needsInputSums();
   return takesParts ? partsOfSums(context, weights, rows) : 0;
 }
 
 PlainRead BlockRead::plainRead(MatrixView<const float> weights, const InputStage &input,
                                const OutputStage &output, int repeats) {
   int32_t *list = scratch_.list.data();
-  return {input,  output, weights, scratch_.sums.data(), scratch_.parts, list, list + input.in.rows,
-          repeats};
+  return {input,
+          output,
+          weights,
+          scratch_.sums.data(),
+          scratch_.parts,
+          list,
+          list + input.in.rows,
+          repeats,
+          integers_,
+          integers_.exist() ? parameters_.largestLevel() : 0,
+          levelStep() * integers_.step};
 }
 
 int BlockRead::repeats(const InputStage &input) const {
@@ -204,25 +231,28 @@ int BlockRead::repeats(const InputStage &input) const {
 
 bool BlockRead::canBeBatched(const Context &context) const {
   const IOParameters &p = parameters_;
-  return !context.onCpu() && context.gpuProducts != GpuProducts::Reproducible && !p.is_perfect &&
-         isPlain(false) && !needsInputSums() &&
+  return !context.onCpu() && context.gpuProducts != GpuProducts::Reproducible &&
+         !integers_.exist() && !p.is_perfect && isPlain(false) && !needsInputSums() &&
          p.noise_management != NoiseManagement::AverageAbsMax;
 }
 
 PlainRead BlockRead::plan(const Context &context, MatrixView<const float> weights,
                           MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample) {
   reserve(context, weights, in.rows);
-  InputStage input = inputStage(in, firstSample);
+  const bool integers = inIntegers(false);
+  InputStage input = inputStage(in, firstSample, integers);
   input.nonfiniteFlag = context.nonfiniteFlag;
-  return plainRead(weights, input, outputStage(out, firstSample), repeats(input));
+  return plainRead(weights, input, outputStage(out, firstSample, integers), repeats(input));
 }
 
 void BlockRead::reserve(const Context &context, MatrixView<const float> weights, int64_t rows,
                         bool product) {
   if (parameters_.is_perfect) return;
-  const int64_t all = passCount() * rows;
+  const bool integers = inIntegers(product);
+  const int64_t all = sumCount(integers) * rows;
   Scratch &s = scratch_;
-  s.converted.reserve(context, all * inSize_);
+  if (needsFloats(integers)) s.converted.reserve(context, all * inSize_);
+  if (integers && onCpu_) s.levels.reserve(context, all * inSize_ + 1);
   s.parts = partsOf(context, weights, product, rows);
   s.sums.reserve(context, std::max(all, s.parts * rows) * outSize_);
   s.scale.reserve(context, rows);
@@ -236,8 +266,8 @@ void BlockRead::reserve(const Context &context, MatrixView<const float> weights,
     s.absSums.reserve(context, all * outSize_);
     s.lateSums.reserve(context, all * outSize_);
   }
-  if (hasPcmNoise()) s.squareSums.reserve(context, all * outSize_);
-  if (parameters_.ir_drop > 0.0f || hasPcmNoise()) {
+  if (hasCellNoise()) s.squareSums.reserve(context, all * outSize_);
+  if (parameters_.ir_drop > 0.0f || hasCellNoise()) {
     s.reformed.reserve(context, all * inSize_);
     s.magnitudes.reserve(context, outSize_ * inSize_);
   }
@@ -257,38 +287,68 @@ void BlockRead::prepareWeights(const Context &context, MatrixView<const float> w
 
 void BlockRead::multiply(const Context &context, MatrixView<const float> weights,
                          const Product *product, const RowList &list, int64_t firstRow) {
-  for (int p = 0; p < passCount(); ++p) {
-    const MatrixView<const float> in = rowMajor(
-        scratch_.converted.data() + (firstRow + p * list.count) * inSize_, list.count, inSize_);
-    const MatrixView<float> out = rowMajor(
-        scratch_.sums.data() + (firstRow + p * list.count) * outSize_, list.count, outSize_);
-    if (product) {
-      (*product)(in, out);
-    } else {
-      gemm(context, 1.0f, in, weights.transposed(), 0.0f, out);
-    }
-    if (p == 1 && !asymmetry_.empty()) {
-      const MatrixView<const float> deviation =
-          rowMajor(scratch_.deviation.data(), outSize_, inSize_);
-      gemm(context, 1.0f, in, deviation.transposed(), 1.0f, out);
+  const bool integers = inIntegers(product != nullptr);
+  const float step = integers ? levelStep() : 1.0f;  // of the converted inputs
+  // Sums that belong to a product of integers have one order, too.
+  Context ordered = context;
+  if (integers) ordered.gpuProducts = GpuProducts::Reproducible;
+  const int64_t rows = sumCount(integers) * list.count;
+  const MatrixView<float> sums =
+      rowMajor(scratch_.sums.data() + firstRow * outSize_, rows, outSize_);
+  if (integers) {
+    multiplyIntegers(context, weights, firstRow, sums);
+  } else {
+    const auto in =
+        rowMajor<const float>(scratch_.converted.data() + firstRow * inSize_, rows, inSize_);
+    for (int64_t first = 0; first < rows; first += list.count) {
+      const auto some = in.block(first, 0, list.count, inSize_);
+      const auto out = sums.block(first, 0, list.count, outSize_);
+      if (product) {
+        (*product)(some, out);
+      } else {
+        gemm(context, 1.0f, some, weights.transposed(), 0.0f, out);
+      }
     }
   }
-  const int64_t rows = passCount() * list.count;
+  if (!asymmetry_.empty()) {
+    const auto in = rowMajor<const float>(scratch_.converted.data() + list.count * inSize_,
+                                          list.count, inSize_);
+    const auto deviation = rowMajor<const float>(scratch_.deviation.data(), outSize_, inSize_);
+    gemm(ordered, step, in, deviation.transposed(), 1.0f,
+         sums.block(list.count, 0, list.count, outSize_));
+  }
   if (parameters_.ir_drop > 0.0f) {
-    multiplyReformed(context, InputForm::Magnitude, magnitudes(), rows, scratch_.absSums.data());
-    multiplyReformed(context, InputForm::Late, weights, rows, scratch_.lateSums.data());
+    multiplyReformed(ordered, InputForm::Magnitude, magnitudes(), rows, step,
+                     scratch_.absSums.data());
+    multiplyReformed(ordered, InputForm::Late, weights, rows, step, scratch_.lateSums.data());
   }
-  if (hasPcmNoise()) {
-    multiplyReformed(context, InputForm::Square, magnitudes(), rows, scratch_.squareSums.data());
+  if (hasCellNoise()) {
+    multiplyReformed(ordered, InputForm::Square, cellVariances(), rows, step * step,
+                     scratch_.squareSums.data());
   }
+  if (integers && parameters_.inp_asymmetry != 0.0f) applyAsymmetry(context, list.count);
 }
 
 void BlockRead::multiplyReformed(const Context &context, InputForm form,
-                                 MatrixView<const float> weights, int64_t rows, float *sums) {
+                                 MatrixView<const float> weights, int64_t rows, float unit,
+                                 float *sums) {
   float *reformed = scratch_.reformed.data();
   forEach(context, rows * inSize_, ReformInput{scratch_.converted.data(), reformed, inSize_, form});
   const MatrixView<const float> in = rowMajor(reformed, rows, inSize_);
-  gemm(context, 1.0f, in, weights.transposed(), 0.0f, rowMajor(sums, rows, outSize_));
+  gemm(context, unit, in, weights.transposed(), 0.0f, rowMajor(sums, rows, outSize_));
+}
+
+void BlockRead::convertInputs(const Context &context, MatrixView<const float> in,
+                              MatrixView<float> out) {
+  if (parameters_.is_perfect) {
+    copy(context, in, out);
+    return;
+  }
+  scratch_.scale.reserve(context, in.rows);
+  float *scale = scratch_.scale.data();
+  const InputStage stage = inputStage(in, 0, false);
+  forEach(context, in.rows, FirstScale{in, stage.rule, averageMax_.data(), scale});
+  forEach(context, in.size(), QuietInput{in, scale, stage.converter, out});
 }
 
 RowList BlockRead::rowsToRepeat(const Context &context, const RowState &state, int64_t rows,

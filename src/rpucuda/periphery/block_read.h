@@ -1,11 +1,14 @@
 #pragma once
 
 #include <functional>
+#include <limits>
+#include <string>
 
 #include "array/array_keys.h"
 #include "core/buffer.h"
 #include "core/context.h"
 #include "core/view.h"
+#include "linalg/integers.h"
 #include "numerics/random.h"
 #include "periphery/one_hot_read.h"
 #include "periphery/read_stages.h"
@@ -35,6 +38,13 @@ class BlockRead {
   /// selects the noise streams.
   BlockRead(const Context &context, const IOParameters &parameters, Pass pass, int64_t inSize,
             int64_t outSize, const ReadKeys &keys);
+
+  /// Makes products of this read in integers from now on, if its parameters and size allow: no
+  /// weight that it will multiply with is beyond +-bound. Before, and with a bound of infinity,
+  /// products are in floating point.
+  void setWeightBound(double bound);
+  /// The reason why products are not in integers; empty if they are.
+  std::string whyNoIntegers() const;
 
   /// Reserves storage for reads of up to `rows` samples with weights of this shape: the reads then
   /// cannot run out of memory. `product`: whether the reads go through a Product.
@@ -73,6 +83,14 @@ class BlockRead {
   OneHotRead oneHot(MatrixView<const float> weights, uint64_t firstSample);
   /// Draws the noise of reads with another key from now on.
   void setNoiseKey(RandomKey key) { key_ = key; }
+  /// Samples the fixed spreads of lines and converters with this key.
+  void drawSpreads(const Context &context, RandomKey spreads);
+  /// Variances of the cells [outSize, inSize] in a read, by which every read draws weight noise of
+  /// its own in place of `w_noise`; null: none. Borrowed. Not for a perfect read.
+  void setCellVariance(const float *variance) { variance_ = variance; }
+
+  /// AnalogRead::convertInputs() of this block.
+  void convertInputs(const Context &context, MatrixView<const float> in, MatrixView<float> out);
 
   /// The running mean of average_abs_max, in the context's memory; null if there is none.
   float *runningMean() {
@@ -86,7 +104,8 @@ class BlockRead {
  private:
   /// The scratch memory of a read; grows with the largest mini-batch and is then kept.
   struct Scratch {
-    Buffer<float> converted;  // inputs as the array sees them
+    Buffer<float> converted;  // inputs as the array sees them, in integers: the levels of the DAC
+    Buffer<int16_t> levels;   // the same, as the product in integers takes them
     Buffer<float> reformed;   // a form of `converted`, see InputForm
     Buffer<float> sums, absSums, lateSums, squareSums;
     Buffer<float> inputSums, inputSquares;  // per row
@@ -100,13 +119,18 @@ class BlockRead {
   void readBatch(const Context &context, MatrixView<const float> weights, const Product *product,
                  MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample,
                  int64_t firstRow);
-  InputStage inputStage(MatrixView<const float> in, uint64_t firstSample, int64_t firstRow = 0);
-  OutputStage outputStage(MatrixView<float> out, uint64_t firstSample, int64_t firstRow = 0);
+  InputStage inputStage(MatrixView<const float> in, uint64_t firstSample, bool inIntegers,
+                        int64_t firstRow = 0);
+  OutputStage outputStage(MatrixView<float> out, uint64_t firstSample, bool inIntegers,
+                          int64_t firstRow = 0);
   void prepareWeights(const Context &context, MatrixView<const float> weights);
   void multiply(const Context &context, MatrixView<const float> weights, const Product *product,
                 const RowList &list, int64_t firstRow);
   void multiplyReformed(const Context &context, InputForm form, MatrixView<const float> weights,
-                        int64_t rows, float *sums);
+                        int64_t rows, float unit, float *sums);
+  void multiplyIntegers(const Context &context, MatrixView<const float> weights, int64_t firstRow,
+                        MatrixView<float> out);
+  void applyAsymmetry(const Context &context, int64_t rows);
   bool isPlain(bool product) const;
   int64_t partsOf(const Context &context, MatrixView<const float> weights, bool product,
                   int64_t rows) const;
@@ -119,15 +143,34 @@ class BlockRead {
   MatrixView<const float> magnitudes() const;
 
   int passCount() const { return parameters_.splitsSigns() ? 2 : 1; }
+  /// Whether a read multiplies integers; a Product takes inputs in floating point.
+  bool inIntegers(bool product) const { return integers_.exist() && !product; }
+  /// How many sums an output has: products of integers take negative inputs apart, if these count
+  /// otherwise than positive ones.
+  int sumCount(bool inIntegers) const {
+    return inIntegers && parameters_.inp_asymmetry != 0.0f ? 2 : passCount();
+  }
+  /// The input of one level of the DAC.
+  float levelStep() const { return static_cast<float>(parameters_.inputStep()); }
+  /// Whether the converted inputs are needed as floating-point numbers.
+  bool needsFloats(bool inIntegers) const;
   bool managesBounds() const;
   bool hasPcmNoise() const;
+  /// Whether the weight noise of each cell has a strength of its own.
+  bool hasCellNoise() const { return variance_ || hasPcmNoise(); }
+  float weightNoise() const { return variance_ ? 1.0f : parameters_.w_noise; }
+  MatrixView<const float> cellVariances() const;
 
   IOParameters parameters_;
   Pass pass_;
   int64_t inSize_;
   int64_t outSize_;
   RandomKey key_;
-  float gain_ = 1.0f;         // of the output amplifier
+  bool onCpu_;
+  double weightBound_ = std::numeric_limits<double>::infinity();
+  IntegerWeights integers_;
+  float gain_ = 1.0f;  // of the output amplifier
+  const float *variance_ = nullptr;
   Buffer<float> lines_;       // noise, offset and bend of each output
   Buffer<float> asymmetry_;   // of the cells at negative inputs; empty where there is none
   Buffer<float> averageMax_;  // running mean of average_abs_max

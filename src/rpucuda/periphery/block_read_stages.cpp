@@ -41,7 +41,7 @@ ScaleRule scaleRule(const IOParameters &p) {
 }
 
 // With firstRow > 0 a stage has one pass; its scratch memory follows the memory of earlier rows.
-InputStage BlockRead::inputStage(MatrixView<const float> in, uint64_t firstSample,
+InputStage BlockRead::inputStage(MatrixView<const float> in, uint64_t firstSample, bool inIntegers,
                                  int64_t firstRow) {
   const IOParameters &p = parameters_;
   InputStage s{};
@@ -56,28 +56,35 @@ InputStage BlockRead::inputStage(MatrixView<const float> in, uint64_t firstSampl
   s.pass = pass_;
   s.rule = scaleRule(p);
   s.converter = {Converter(p.inputStep(), p.inp_bound, p.inp_sto_round), p.inp_noise,
-                 1.0f - p.inp_asymmetry};
-  s.passes = passCount();
-  s.converted = scratch_.converted.data() + firstRow * inSize_;
+                 inIntegers ? 1.0f : 1.0f - p.inp_asymmetry};
+  if (inIntegers) {  // levels in place of inputs
+    s.converter.dac.step = 1.0f;
+    s.converter.dac.bound = static_cast<float>(p.largestLevel());
+  }
+  s.passes = sumCount(inIntegers);
+  if (needsFloats(inIntegers)) s.converted = scratch_.converted.data() + firstRow * inSize_;
+  if (inIntegers && onCpu_) s.levels = scratch_.levels.data() + firstRow * inSize_;
   const bool lineVoltage = p.v_offset_std > 0.0f || p.r_series > 0.0f;
   s.sums = lineVoltage && p.v_offset_w_min < 0.0f ? scratch_.inputSums.data() + firstRow : nullptr;
   s.squares =
-      p.w_noise > 0.0f && !hasPcmNoise() ? scratch_.inputSquares.data() + firstRow : nullptr;
+      p.w_noise > 0.0f && !hasCellNoise() ? scratch_.inputSquares.data() + firstRow : nullptr;
   return s;
 }
 
-OutputStage BlockRead::outputStage(MatrixView<float> out, uint64_t firstSample, int64_t firstRow) {
+OutputStage BlockRead::outputStage(MatrixView<float> out, uint64_t firstSample, bool inIntegers,
+                                   int64_t firstRow) {
   const IOParameters &p = parameters_;
   const InputStage input =
-      inputStage({nullptr, out.rows, inSize_, inSize_, 1}, firstSample, firstRow);
+      inputStage({nullptr, out.rows, inSize_, inSize_, 1}, firstSample, inIntegers, firstRow);
   const bool wire = p.ir_drop > 0.0f;
   OutputStage s{};
   s.sums = scratch_.sums.data() + firstRow * outSize_;
   s.absSums = wire ? scratch_.absSums.data() : nullptr;
   s.lateSums = wire ? scratch_.lateSums.data() : nullptr;
-  s.squareSums = hasPcmNoise() ? scratch_.squareSums.data() : nullptr;
+  s.squareSums = hasCellNoise() ? scratch_.squareSums.data() : nullptr;
   s.inputSums = input.sums;
   s.inputSquares = input.squares;
+  s.inputUnit = inIntegers ? levelStep() : 1.0f;
   s.out = out;
   s.list = input.list;
   s.state = input.state;
@@ -91,7 +98,7 @@ OutputStage BlockRead::outputStage(MatrixView<float> out, uint64_t firstSample, 
                -p.v_offset_w_min,
                p.r_series,
                p.r_series_max_total > 0.0f ? p.r_series_max_total : kInfinity,
-               p.w_noise};
+               weightNoise()};
   s.converter.gain = gain_;
   s.converter.negativeGain = 1.0f - p.out_asymmetry;
   s.converter.adc = Converter(p.outputStep(), p.out_bound, p.out_sto_round);
@@ -99,8 +106,8 @@ OutputStage BlockRead::outputStage(MatrixView<float> out, uint64_t firstSample, 
   s.passes = !p.splitsSigns()                      ? Passes::One
              : p.mv_type == MvType::PosNegSeparate ? Passes::AnalogSum
                                                    : Passes::DigitalSum;
-  s.hasEffects = wire || s.effects.lineVoltage || p.w_noise > 0.0f || p.out_nonlinearity > 0.0f ||
-                 p.out_asymmetry != 0.0f || gain_ != 1.0f;
+  s.hasEffects = wire || s.effects.lineVoltage || s.effects.weightNoise > 0.0f ||
+                 p.out_nonlinearity > 0.0f || p.out_asymmetry != 0.0f || gain_ != 1.0f;
   s.noisy = p.out_noise > 0.0f;
   s.outScale = p.out_scale;
   return s;
@@ -108,10 +115,11 @@ OutputStage BlockRead::outputStage(MatrixView<float> out, uint64_t firstSample, 
 
 OneHotRead BlockRead::oneHot(MatrixView<const float> weights, uint64_t firstSample) {
   OneHotRead read{};
-  read.input = inputStage({nullptr, inSize_, inSize_, 0, 0}, firstSample, 0);
-  read.output = outputStage({nullptr, inSize_, outSize_, outSize_, 1}, firstSample);
+  read.input = inputStage({nullptr, inSize_, inSize_, 0, 0}, firstSample, false);
+  read.output = outputStage({nullptr, inSize_, outSize_, outSize_, 1}, firstSample, false);
   read.weights = weights;
   read.noiseOfMagnitude = hasPcmNoise();
+  if (variance_) read.variances = cellVariances();
   return read;
 }
 

@@ -8,8 +8,12 @@ namespace pulsora {
 void cudaMeasureInputs(const Context &, const InputStage &) { throwWithoutCuda(); }
 void cudaConvertInputs(const Context &, const InputStage &, bool) { throwWithoutCuda(); }
 void cudaFinishOutputs(const Context &, const OutputStage &) { throwWithoutCuda(); }
-int64_t cudaProductParts(MatrixView<const float>, int64_t) { throwWithoutCuda(); }
+int64_t cudaProductParts(const Context &, MatrixView<const float>, int64_t) { throwWithoutCuda(); }
 void cudaMultiplyParts(const Context &, const PlainRead &, bool, bool) { throwWithoutCuda(); }
+void cudaMultiplyIntegers(const Context &, const float *, int32_t, MatrixView<const float>,
+                          const IntegerWeights &, float, MatrixView<float>) {
+  throwWithoutCuda();
+}
 void cudaFinishPlain(const Context &, const PlainRead &, const AddedRead &) { throwWithoutCuda(); }
 void cudaRepeatReads(const Context &, const PlainRead &, const AddedRead &) { throwWithoutCuda(); }
 void cudaReadRows(const Context &, const PlainRead &) { throwWithoutCuda(); }

@@ -17,6 +17,11 @@ void multiply(const Context &context, const PlainRead &read, bool beside) {
     return;
   }
   const int64_t rows = read.input.in.rows;
+  if (read.integers.exist()) {
+    cudaMultiplyIntegers(context, read.input.converted, read.largestLevel, read.weights,
+                         read.integers, read.unit, rowMajor(read.sums, rows, read.weights.rows));
+    return;
+  }
   gemm(context, 1.0f, rowMajor<const float>(read.input.converted, rows, read.weights.cols),
        read.weights.transposed(), 0.0f, rowMajor(read.sums, rows, read.weights.rows));
 }
@@ -41,7 +46,7 @@ bool fitsOneLaunch(const Context &context, MatrixView<const float> weights, int6
 int64_t partsOfSums(const Context &context, MatrixView<const float> weights, int64_t rows) {
   const bool takesParts = context.gpuProducts != GpuProducts::Reproducible;
   return takesParts && !fitsOneLaunch(context, weights, rows)
-             ? cudaProductParts(weights, context.rowsOfBatch(rows))
+             ? cudaProductParts(context, weights, context.rowsOfBatch(rows))
              : 0;
 }
 

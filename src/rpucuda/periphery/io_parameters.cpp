@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/check.h"
+#include "linalg/integers.h"
 #include "parameters/limits.h"
 
 namespace pulsora {
@@ -46,6 +47,31 @@ double IOParameters::outputGain(double meanBend) const {
   return slope * slope;
 }
 
+int IOParameters::integerBits() const {
+  constexpr int kAutomatic = 32;
+  const int bits = weight_bits.automatic ? kAutomatic : weight_bits.value;
+  return bits < 32 && whyNoIntegers().empty() ? bits : 0;
+}
+
+int32_t IOParameters::largestLevel() const {
+  return static_cast<int32_t>(std::rint(double(inp_bound) / inputStep()));
+}
+
+std::string IOParameters::whyNoIntegers() const {
+  if (is_perfect) return "is_perfect is true";
+  if (inp_res == 0.0f) return "inp_res is 0, a continuous input";
+  if (inp_noise > 0.0f) return message("inp_noise is ", inp_noise);
+  const double levels = double(inp_bound) / inputStep();
+  if (levels > double(kLargestLevel) + 0.5)
+    return message("inp_res is ", inp_res, ", which makes more than ", kLargestLevel,
+                   " levels on each side of 0");
+  constexpr double kRounding = 1e-5;  // of inp_res, a number in single precision
+  if (std::fabs(levels - std::rint(levels)) > kRounding * levels)
+    return message("inp_res is ", inp_res, ", so that inp_bound is ", levels,
+                   " steps, not a whole number");
+  return {};
+}
+
 int IOParameters::doublings() const {
   double limit = double(max_bm_factor);
   if (inp_res > 0.0f) limit = std::fmin(limit, double(max_bm_res) / inputStep());
@@ -59,11 +85,17 @@ void IOParameters::check(const ParamsCheck &c) const {
   const auto needs = [&](bool fine, const char *name, const auto &value, const auto &...why) {
     c.require(fine, c.path(name), " is ", value, ", ", why...);
   };
+  const int bits = weight_bits.automatic ? 32 : weight_bits.value;
+  needs(bits == 16 || bits == 24 || bits == 32, "weight_bits", bits,
+        "but it must be 16, 24, 32 or 'auto'");
   const auto nameOf = [](auto value) {
     return message("'", EnumNames<decltype(value)>::kNames[static_cast<size_t>(value)], "'");
   };
   checkConverter(c.prefix, "inp", inp_res, inp_bound, inp_sto_round);
   checkConverter(c.prefix, "out", out_res, out_bound, out_sto_round);
+  needs(bits == 32 || whyNoIntegers().empty(), "weight_bits", bits,
+        "but inputs are no integers of 15 bits: ", whyNoIntegers(),
+        "; change that, or set weight_bits to 'auto' or 32");
   needs(noise_management != NoiseManagement::Constant || nm_thres > 0.0f, "noise_management",
         nameOf(noise_management), "which divides by nm_thres, and that is 0; set nm_thres");
   needs(noise_management != NoiseManagement::AbsMaxNPSum || out_bound > 0.0f, "noise_management",

@@ -6,11 +6,11 @@ namespace pulsora {
 
 /// The rule for the scale alpha; a sample is divided by alpha before the DAC
 /// (docs/reference/io.md).
-enum class NoiseManagement { None, AbsMax, Max, Constant, AverageAbsMax, AbsMaxNPSum };
+enum class NoiseManagement { None, AbsMax, Max, Constant, AverageAbsMax, AbsMaxNPSum, InputRange };
 template <>
 struct EnumNames<NoiseManagement> {
-  static constexpr const char *kNames[] = {"none",     "abs_max",         "max",
-                                           "constant", "average_abs_max", "abs_max_np_sum"};
+  static constexpr const char *kNames[] = {
+      "none", "abs_max", "max", "constant", "average_abs_max", "abs_max_np_sum", "input_range"};
 };
 
 /// The treatment of a sample whose read exceeded the range of the ADC.
@@ -81,6 +81,8 @@ struct IOParameters {
   float out_nonlinearity_std = 0.0f;
   float slope_calibration = 0.0f;
 
+  AutoInt weight_bits = AutoInt::byLibrary();
+
   /// Throws ConfigError if parameters contradict one another. Accepts anything for a perfect read,
   /// which ignores all other parameters.
   void check(const ParamsCheck &c) const;
@@ -95,6 +97,20 @@ struct IOParameters {
   /// How often bound management may double the scale of a sample: until the factor has reached
   /// max_bm_factor, or the DAC's resolution relative to the signal max_bm_res.
   int doublings() const;
+
+  /// Whether reads need an input range that has not been set yet.
+  bool lacksRange() const {
+    return !is_perfect && noise_management == NoiseManagement::InputRange && nm_thres == 0.0f;
+  }
+
+  /// Bits of the weights in a product of integers: 24 or 16; 0 if the product is to be in floating
+  /// point, or cannot be in integers (whyNoIntegers()).
+  int integerBits() const;
+  /// The property of these parameters because of which inputs are no integers of 15 bits; empty if
+  /// they are.
+  std::string whyNoIntegers() const;
+  /// The largest level of the DAC, of which the range is a whole number of steps.
+  int32_t largestLevel() const;
 
   /// Whether positive and negative inputs are read in separate passes.
   bool splitsSigns() const {
@@ -160,10 +176,12 @@ struct IOParameters {
   static void managementFields(Visitor &f) {
     f(&P::noise_management, "noise_management", anyNumber(), "",
       "Scale that a sample is divided by before the DAC: none, its largest absolute value, its "
-      "largest value, nm_thres, a running mean of absolute maxima, or the scale that keeps the "
-      "sums of positive and of negative inputs within the ADC.");
+      "largest value, nm_thres, a running mean of absolute maxima, the scale that keeps the "
+      "sums of positive and of negative inputs within the ADC, or 'input_range', nm_thres as "
+      "calibrated or learned.");
     f(&P::nm_thres, "nm_thres", nonNegative(), "input",
-      "Scale of 'constant'; upper limit of the scale of 'abs_max', 0 being none.");
+      "Scale of 'constant' and 'input_range'; upper limit of the scale of 'abs_max', 0 being "
+      "none.");
     f(&P::nm_decay, "nm_decay", probability(), "",
       "Weight of a new sample in the running mean of 'average_abs_max'.");
     f(&P::nm_assumed_wmax, "nm_assumed_wmax", positive(), "weight",
@@ -201,6 +219,10 @@ struct IOParameters {
       "Series resistance of an output line.");
     f(&P::r_series_max_total, "r_series_max_total", nonNegative(), "",
       "Upper limit of r_series times the line's current; 0 is none.");
+    f(&P::weight_bits, "weight_bits", between(16, 32), "bits",
+      "Product of the read: in integers, of weights of 24 or 16 bits; 32 in floating point; 'auto' "
+      "chooses.",
+      "auto");
   }
 };
 

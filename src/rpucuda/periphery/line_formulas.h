@@ -123,6 +123,7 @@ PULSORA_HD float noiseScale(const ScaleRule &rule, VectorView<const float> row, 
     case NoiseManagement::AbsMaxNPSum:
       return worstCaseScale(rule, row, absMax);
     case NoiseManagement::Constant:
+    case NoiseManagement::InputRange:
       return rule.constant;
     case NoiseManagement::None:
       break;

@@ -11,7 +11,8 @@ struct OneHotRead {
   InputStage input;    ///< without inputs
   OutputStage output;  ///< without sums
   MatrixView<const float> weights;
-  bool noiseOfMagnitude;  ///< whether the weight noise grows with the weight
+  bool noiseOfMagnitude;              ///< whether the weight noise grows with the weight
+  MatrixView<const float> variances;  ///< of the cells' weight noise; without data: none
 
   /// The reading of an output while line j is driven.
   PULSORA_HD float operator()(int64_t line, int64_t j) const {
@@ -22,6 +23,7 @@ struct OneHotRead {
     in[0].absSum = pulsora::abs(in[0].sum);
     in[0].lateSum = in[0].sum * lateness(j, weights.cols);
     in[0].squares = noiseOfMagnitude ? pulsora::abs(w) * u * u : u * u;
+    if (variances.data) in[0].squares = variances(line, j) * u * u;
     in[0].inputSum = u;
     const OutputDraws draws[2] = {drawsOf(line, j), {}};
     const LineSpread spread{output.lineNoise[line], output.lineOffset[line], output.lineBend[line]};

@@ -35,12 +35,19 @@ void cudaConvertInputs(const Context &context, const InputStage &stage, bool mea
 void cudaFinishOutputs(const Context &context, const OutputStage &stage);
 
 /// The best number of partial sums per output for the product of a large array with `rows` rows; 0
-/// if cudaMultiplyParts() cannot make the product. Depends on the shape alone.
-int64_t cudaProductParts(MatrixView<const float> weights, int64_t rows);
+/// if cudaMultiplyParts() cannot make the product, also for lack of tf32 (compute capability below
+/// 8.0). Otherwise depends on the shape alone.
+int64_t cudaProductParts(const Context &context, MatrixView<const float> weights, int64_t rows);
 /// The partial sums of a plain read from its converted inputs (cuda/periphery/tensor_product.cu):
 /// to the accuracy of single precision if `exact`, else of factors rounded to 11 bits (TF32). With
 /// `beside` the launch overlaps the previous kernel, which must not touch inputs, weights or sums.
 void cudaMultiplyParts(const Context &context, const PlainRead &read, bool exact, bool beside);
+
+/// integerProduct() (linalg/integer_product.h) on a GPU (cuda/periphery/integer_product.cu), with
+/// its bits; `levels` are whole numbers, and `out` has no gaps.
+void cudaMultiplyIntegers(const Context &context, const float *levels, int32_t largestLevel,
+                          MatrixView<const float> weights, const IntegerWeights &integers,
+                          float unit, MatrixView<float> out);
 
 /// The outputs of the first round of a plain read from its sums, plus the result of an adapter.
 void cudaFinishPlain(const Context &context, const PlainRead &read, const AddedRead &added);

@@ -113,6 +113,14 @@ void storeTile(VectorView<float> row, int64_t begin, int count, const float *y) 
   }
 }
 
+/// Stores lines [begin, begin + count) of the row at element `row` of the stage's memory.
+void storeConverted(const InputStage &s, int64_t row, int64_t begin, int count, const float *v) {
+  if (s.converted) storeTile({s.converted + row, s.in.cols}, begin, count, v);
+  if (!s.levels) return;
+  int16_t *to = s.levels + row + begin;
+  for (int l = 0; l < count; ++l) to[l] = static_cast<int16_t>(static_cast<int32_t>(v[l]));
+}
+
 /// Lines [begin, begin + count) of entry k; z and u are zeros without noise or stochastic rounding.
 void convertTile(const InputStage &s, int64_t k, int64_t begin, int count, const float *z,
                  const float *u) {
@@ -127,14 +135,13 @@ void convertTile(const InputStage &s, int64_t k, int64_t begin, int count, const
     for (int l = first; l < first + kVectorLanes; ++l)
       v[l] = convertedInput(c, x[l], scale, z[l], u[l]);
   }
-  const VectorView<float> to(s.converted + k * n, n);
   if (s.passes == 1) {
-    storeTile(to, begin, count, v);
+    storeConverted(s, k * n, begin, count, v);
     return;
   }
   for (int part = 0; part < 2; ++part) {
     for (int l = 0; l < padded(count); ++l) x[l] = signPart(v[l], part);
-    storeTile({to.data + part * s.list.count * n, n}, begin, count, x);
+    storeConverted(s, (part * s.list.count + k) * n, begin, count, x);
   }
 }
 
@@ -187,9 +194,10 @@ void loadPass(PassTile &tile, const OutputStage &s, int64_t r, int64_t begin, in
     if (s.squareSums) {
       loadTile(tile.squares, {s.squareSums + r * n, n}, begin, count);
     } else if (s.inputSquares) {
-      for (int l = 0; l < count; ++l) tile.squares[l] = s.inputSquares[r];
+      const float squares = squaresOf(s, r);
+      for (int l = 0; l < count; ++l) tile.squares[l] = squares;
     }
-    tile.inputSum = s.inputSums ? s.inputSums[r] : 0.0f;
+    tile.inputSum = inputSumOf(s, r);
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "linalg/integers.h"
 #include "periphery/line_formulas.h"
 
 // The two stages of a read, before and after the matrix product, as plain data, and the functors
@@ -45,7 +46,8 @@ struct InputStage {
   ScaleRule rule;
   InputConverter converter;
   int passes;
-  float *converted;         // [passes * count, n]
+  float *converted;         // [passes * count, n]; null: not needed
+  int16_t *levels;          // the same as integers; null: not needed
   float *sums;              // sum of each converted row; null: not needed
   float *squares;           // sum of squares of each converted row; null: not needed
   uint32_t *nonfiniteFlag;  // on a GPU, see Context; may be null
@@ -58,6 +60,7 @@ struct OutputStage {
   const float *squareSums;    // [passes * count, n]; null: take inputSquares
   const float *inputSums;     // [passes * count]; null: zero
   const float *inputSquares;  // [passes * count]; null: zero
+  float inputUnit;            // of inputSums, and its square of inputSquares
   MatrixView<float> out;      // [m, n]
   RowList list;
   RowState state;
@@ -82,7 +85,10 @@ struct PlainRead {
   int64_t parts;                    // of each sum
   int32_t *list;                    // holds up to all rows
   int32_t *count;
-  int repeats;  // at most
+  int repeats;              // at most
+  IntegerWeights integers;  // if the product is in integers
+  int32_t largestLevel;
+  float unit;  // of sums of integers
 };
 
 /// The contribution of a chain's second array to a read: `factor` times the read of that array,
@@ -122,6 +128,38 @@ struct MeasureRow {
   InputStage s;
 
   PULSORA_HD void operator()(int64_t i) const { measureRow(s, i, s.in.row(i)); }
+};
+
+/// The scale of each row's first read; with average_abs_max, the present running mean.
+struct FirstScale {
+  MatrixView<const float> in;
+  ScaleRule rule;
+  const float *mean;
+  float *scale;
+
+  PULSORA_HD void operator()(int64_t i) const {
+    const VectorView<const float> row = in.row(i);
+    const float absMax = reducedRow<reduce::AbsLargest>(row);
+    const bool averages = rule.management == NoiseManagement::AverageAbsMax && *mean > 0.0f;
+    scale[i] = averages ? *mean : noiseScale(rule, row, absMax);
+  }
+};
+
+/// Element i as the DAC converts it without noise, in units of the inputs.
+struct QuietInput {
+  MatrixView<const float> in;
+  const float *scale;
+  InputConverter converter;
+  MatrixView<float> out;
+
+  PULSORA_HD void operator()(int64_t i) const {
+    const int64_t row = i / in.cols;
+    const int64_t col = i % in.cols;
+    // The analyzer assumes a reserved buffer that has no elements.
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference)
+    const float alpha = scale[row];
+    out(row, col) = alpha * convertedInput(converter, in(row, col), alpha, 0.0f, 0.5f);
+  }
 };
 
 /// The scales of a whole mini-batch under average_abs_max; one sequential call, because each
@@ -193,6 +231,31 @@ struct SumConverted {
   PULSORA_HD void operator()(int64_t r) const { sumConverted(s, r); }
 };
 
+/// The sum of the inputs of row r of a pass, and of their squares.
+PULSORA_HD float inputSumOf(const OutputStage &s, int64_t r) {
+  return s.inputSums ? s.inputSums[r] * s.inputUnit : 0.0f;
+}
+PULSORA_HD float squaresOf(const OutputStage &s, int64_t r) {
+  return s.inputSquares ? s.inputSquares[r] * (s.inputUnit * s.inputUnit) : 0.0f;
+}
+
+/// Applies the asymmetry of inputs to sums over the negative ones, which follow `count` sums over
+/// the positive ones: multiplies by `factor`, or `joins` the two.
+struct NegativeInputs {
+  float *sums;
+  int64_t count;
+  float factor;
+  bool joins;
+
+  PULSORA_HD void operator()(int64_t i) const {
+    if (joins) {
+      sums[i] = fma(factor, sums[count + i], sums[i]);
+    } else {
+      sums[count + i] *= factor;
+    }
+  }
+};
+
 /// Makes the result of element i of the list's rows from its sums.
 struct FinishOutput {
   OutputStage s;
@@ -251,8 +314,8 @@ struct FinishOutput {
     if constexpr (kEffects) {
       in.absSum = s.absSums ? s.absSums[at] : 0.0f;
       in.lateSum = s.lateSums ? s.lateSums[at] : 0.0f;
-      in.squares = s.squareSums ? s.squareSums[at] : (s.inputSquares ? s.inputSquares[r] : 0.0f);
-      in.inputSum = s.inputSums ? s.inputSums[r] : 0.0f;
+      in.squares = s.squareSums ? s.squareSums[at] : squaresOf(s, r);
+      in.inputSum = inputSumOf(s, r);
     }
     return in;
   }

@@ -44,4 +44,22 @@ PULSORA_HD int32_t signedCoincidences(const PulseWords &p, const PulseLayout &la
   return (slotsUp(p, at.word, row, col) >> at.shift & 1U) != 0 ? count : -count;
 }
 
+/// The first of the samples [sample, end) in which cell (row, col) may have coincidences, or `end`.
+/// Words without coincidences are passed over at once.
+PULSORA_HD int64_t nextCoincidences(const PulseWords &p, const PulseLayout &layout, int64_t sample,
+                                    int64_t end, int64_t row, int64_t col) {
+  if (hasLevels(p.kind) || layout.samplesPerWord == 1) return sample;
+  while (sample < end) {
+    const SlotPlace at = SlotPlace::of(layout, sample);
+    const uint32_t left = slotsOfBoth(p, at.word, row, col) >> at.shift;
+    if (left != 0) {
+      // Slots before the first coincidence.
+      const auto before = static_cast<int64_t>(popcount((left & (0U - left)) - 1U));
+      return pulsora::min(sample + before / layout.slots, end);
+    }
+    sample = (at.word + 1) * layout.samplesPerWord;
+  }
+  return end;
+}
+
 }  // namespace pulsora

@@ -25,8 +25,9 @@ constexpr int kOldest = 80;  // oldest architecture, also of the built-in kernel
 
 /// The names of gpu::ModelKernel, in order.
 constexpr std::array<const char *, kModelKernels> kNames = {
-    "Construct", "Describe",  "Balance",   "Relax",      "Reset",     "Write",      "PulseLines",
-    "TapLines",  "UpdateOne", "UpdateTwo", "UpdateMost", "MergeFlat", "MergeTiles", "Deferred"};
+    "Construct", "Describe",   "Balance",   "Relax",      "Reset",
+    "Write",     "PulseLines", "TapLines",  "Program",    "UpdateOne",
+    "UpdateTwo", "UpdateMost", "MergeFlat", "MergeTiles", "Deferred"};
 
 /// Options like nvcc's for the built-in models (cmake/numerics.cmake); unannotated functions, such
 /// as fields(), are device functions.

@@ -14,7 +14,7 @@
 namespace pulsora {
 
 /// Version of the layout below. Increased whenever the layout changes.
-constexpr uint32_t kPluginAbi = 4;
+constexpr uint32_t kPluginAbi = 5;
 
 /// The name of the function that returns the table: `const PluginTable *pulsoraPlugin()`.
 constexpr const char *kPluginEntry = "pulsoraPlugin";

@@ -135,6 +135,26 @@ void Tile::endBatch(float lr) {
   impl_->endBatch(lr);
 }
 
+void Tile::follow(MatrixView<const float> master) {
+  requireShape(master, {"d_size", dSize()}, {"x_size", xSize()}, "master", "follow");
+  requireFinite(impl_->context, master, "master");
+  impl_->prepareFollow();
+  followChecked(master);
+}
+
+void Tile::followChecked(MatrixView<const float> master) {
+  impl_->device->follow(impl_->context, master, impl_->counters);
+  ++impl_->counters.miniBatches;
+}
+
+Value::Map Tile::calibrate(int64_t pairs) {
+  impl_->reportNonfinite();
+  Impl::requireRoom(impl_->counters.events, 1, "writes");
+  Value::Map error = impl_->device->calibrate(impl_->context, pairs, impl_->counters);
+  ++impl_->counters.events;
+  return error;
+}
+
 void Tile::getWeights(MatrixView<float> out) const {
   requireShape(out, {"d_size", dSize()}, {"x_size", xSize()}, "out", "getWeights");
   impl_->reportNonfinite();

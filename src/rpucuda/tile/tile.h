@@ -85,6 +85,15 @@ class Tile final {
   /// due at its end.
   void endBatch(float lr);
 
+  /// Lets cells follow the digital weight `master` [dSize, xSize] by pulses, and ends a mini-batch.
+  /// ConfigError for a tile without this (CompoundFacts::follows); InputError for a wrong shape or,
+  /// on the CPU, values that are not finite. Nothing has changed then.
+  void follow(MatrixView<const float> master);
+  /// Programs the tile's references to the symmetric points of its cells, found by `pairs` of
+  /// pulses up and down; 0 is exact. Weights stay, within the bounds. Returns the error that is
+  /// left. ConfigError for tiles without references, and cells without symmetric points.
+  Value::Map calibrate(int64_t pairs);
+
   /// Writes the weights [dSize, xSize] that a perfect read would see now to `out`.
   void getWeights(MatrixView<float> out) const;
   /// Makes the tile represent `weights` [dSize, xSize] as closely as the bounds of its cells allow.
@@ -177,6 +186,7 @@ class Tile final {
   void backwardChecked(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part);
   void updateChecked(MatrixView<const float> x, MatrixView<const float> d, float lr,
                      const Pause &pause);
+  void followChecked(MatrixView<const float> master);
   void requireForward(MatrixView<const float> x, MatrixView<const float> y) const;
   void read(const Context &context, MatrixView<const float> x, MatrixView<float> y,
             const Counters &counters);

@@ -58,6 +58,8 @@ void TileAdapter::update(MatrixView<const float> x, MatrixView<const float> d,
 
 void TileAdapter::transfer() { adapter_.transfer(tile_.context); }
 
+void TileAdapter::merge() { adapter_.merge(tile_.context); }
+
 void TileAdapter::setReinitVectors(MatrixView<const float> vectors) {
   tile_.requireFiniteNow(vectors, "vectors");
   adapter_.setReinitVectors(tile_.context, vectors);

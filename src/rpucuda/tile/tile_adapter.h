@@ -28,6 +28,8 @@ class TileAdapter final {
 
   /// Transfers the adapter into W and re-initialises it now; the schedule does not change.
   void transfer();
+  /// transfer() that leaves no part of the weight in the adapter: A is 0 afterwards.
+  void merge();
   /// Sets the directions [K, inputs] for lrtt.reinit = 'svd', and writes them to B at once.
   void setReinitVectors(MatrixView<const float> vectors);
 

@@ -16,7 +16,31 @@ Value::Map upgraded(Value::Map map, const std::string &kind) {
   return map;
 }
 
+// Whether the update of a configuration sends no pulses.
+bool sendsNoPulses(const Value::Map &config) {
+  const auto update = config.find("update");
+  if (update == config.end() || !update->second.map()) return false;
+  const auto type = update->second.map()->find("pulse_type");
+  if (type == update->second.map()->end() || !type->second.text()) return false;
+  const auto is = [&](PulseType each) {
+    return *type->second.text() == EnumNames<PulseType>::kNames[static_cast<int>(each)];
+  };
+  return is(PulseType::None) || is(PulseType::NoneWithDevice);
+}
+
 }  // namespace
+
+Value savedConfig(const Value &config) {
+  const Value::Map *map = config.map();
+  if (!map || !sendsNoPulses(*map)) return config;
+  const auto mode = map->find("transfer_mode");
+  const bool verified =
+      mode != map->end() && mode->second.text() && *mode->second.text() == "verified";
+  if (!verified) return config;
+  Value::Map present = *map;
+  present["transfer_mode"] = Value("auto");
+  return Value(std::move(present));
+}
 
 template <>
 TileConfig readParams<TileConfig>(const Value &value, const std::string &path) {
@@ -59,6 +83,11 @@ Value writeParams<TileConfig>(const TileConfig &config) {
 template <>
 void checkParams<TileConfig>(const TileConfig &config, const std::string &path) {
   checkParams<TilePeriphery>(config, path);
+  const bool calibrates = config.compound.facts().digitalWeight;
+  PULSORA_CHECK(ConfigError,
+                (calibrates || !config.forward.lacksRange()) && !config.backward.lacksRange(),
+                joinPath(path, calibrates || config.backward.lacksRange() ? "backward" : "forward"),
+                ".noise_management is 'input_range', and nm_thres, the range, is 0; set nm_thres");
 }
 
 }  // namespace pulsora

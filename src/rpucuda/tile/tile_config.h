@@ -28,6 +28,9 @@ template <>
 TileConfig readParams<TileConfig>(const Value &value, const std::string &path);
 template <>
 Value writeParams<TileConfig>(const TileConfig &config);
+/// The configuration of a saved state as readParams() takes it. Before "auto", which has the same
+/// bits, adapters were "verified" also where no pulses are sent.
+Value savedConfig(const Value &config);
 /// ConfigError for periphery parameters out of their ranges; a compound is always valid.
 template <>
 void checkParams<TileConfig>(const TileConfig &config, const std::string &path);

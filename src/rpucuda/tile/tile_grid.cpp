@@ -296,6 +296,23 @@ void TileGrid::endBatchSome(const Numbers &tiles, float lr) {
   forEachOf(tiles, [&](size_t i) { tiles_[i]->endBatch(lr); });
 }
 
+void TileGrid::follow(MatrixView<const float> master) {
+  requireShape(master, {outputs_.name, outputs_.size}, {inputs_.name, inputs_.size}, "master",
+               "follow");
+  const auto partOf = [&](size_t i) {
+    const Lines &rows = outputs_.blocks[outputs_.ofPlace[i]];
+    const Lines &cols = inputs_.blocks[inputs_.ofPlace[i]];
+    return master.block(rows.first, cols.first, rows.count, cols.count);
+  };
+  if (context().onCpu())
+    for (const size_t i : all_) requireFinite(context(), partOf(i), "master");
+  for (const size_t i : all_) tiles_[i]->impl_->prepareFollow();
+  forEachOf(all_, [&](size_t i) {
+    if (!context().onCpu()) requireFinite(tiles_[i]->context(), partOf(i), "master");
+    tiles_[i]->followChecked(partOf(i));
+  });
+}
+
 int64_t TileGrid::changesSize(const Numbers &tiles) const {
   requireKnown(tiles);
   int64_t size = 0;

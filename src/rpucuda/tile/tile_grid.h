@@ -44,6 +44,10 @@ class TileGrid final {
   /// Ends a mini-batch whose updates said BatchEnd::Later.
   void endBatch(float lr);
 
+  /// Lets cells follow the digital weight [outputs, inputs] by pulses, and ends a mini-batch
+  /// (Tile::follow()). Places without a tile are not looked at.
+  void follow(MatrixView<const float> master);
+
   /// Positions of tiles in the list given to the grid; each once.
   using Numbers = std::vector<size_t>;
   /// update() and endBatch() of some tiles. InputError for an unknown tile, here and below.

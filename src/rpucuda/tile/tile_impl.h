@@ -55,6 +55,8 @@ struct Tile::Impl {
     if (!context.onCpu()) nonfiniteFlag = Buffer<uint32_t>::zeros(context, 1);
     context.nonfiniteFlag = nonfiniteFlag.data();
     device = config.compound.make({context, dSize, xSize, config, keys});
+    device->boundReads(context);
+    requireIntegers();
   }
   ~Impl() {
     if (!context.onCpu())
@@ -63,6 +65,17 @@ struct Tile::Impl {
   Impl(const Impl &) = delete;
   Impl &operator=(const Impl &) = delete;
 
+  /// ConfigError if products are not in integers where the configuration asks for them by number.
+  void requireIntegers() {
+    for (const AnalogRead *read : device->reads()) {
+      const AutoInt &bits = read->parameters().weight_bits;
+      const bool isAsked = !bits.automatic && bits.value < 32 && !read->parameters().is_perfect;
+      PULSORA_CHECK(ConfigError, !isAsked || read->whyNoIntegers().empty(), "weight_bits is ",
+                    bits.value,
+                    ", but this read cannot be a product of integers: ", read->whyNoIntegers(),
+                    "; change that, or set weight_bits to 'auto' or 32");
+    }
+  }
   /// On a GPU: waits, and throws if an input since the last report was not finite. Updates after
   /// that input have changed nothing.
   void reportNonfinite() {
@@ -111,7 +124,12 @@ struct Tile::Impl {
     requirePart(part, in.rows, name, forward ? config.forward : config.backward,
                 forward ? "forward" : "backward");
     uint64_t Counters::*samples = forward ? &Counters::forwardSamples : &Counters::backwardSamples;
-    const int64_t size = part.size(in.rows);
+    const int64_t points = forward ? pointsOfRead() : 1;
+    PULSORA_CHECK(InputError,
+                  in.rows % points == 0 && (points == 1 || part.size(in.rows) == in.rows),
+                  "the array is read at ", points, " points together, and ", name, " has ", in.rows,
+                  " rows; give a whole mini-batch for each point");
+    const int64_t size = part.size(in.rows) / points;
     Counters &counted = readCounters();
     Counters start = counted;
     if (part.evaluation) {
@@ -135,6 +153,11 @@ struct Tile::Impl {
       counted.*samples += static_cast<uint64_t>(size);
     }
   }
+  /// The points of a programmed array that a forward read sees, one part of its rows each.
+  int64_t pointsOfRead() const {
+    Programmable *array = device->programmable();
+    return array ? array->pointsOfRead() : 1;
+  }
   /// The counters that number reads: the tile's, or of a programmed array, its own.
   Counters &readCounters() {
     Programmable *array = device->programmable();
@@ -147,6 +170,11 @@ struct Tile::Impl {
     requireRoomForUpdate(samples);
     const bool cut = context.onCpu() && device->updateMayBeCut();
     device->prepareUpdate(context, samples, cut ? std::min(longest, kLargestPart) : longest, lr);
+  }
+  /// Refuses what follow() would refuse, before anything changes, and reserves its memory.
+  void prepareFollow() {
+    requireRoom(counters.miniBatches, 1, "mini-batches");
+    device->prepareFollow(context);
   }
   void endBatch(float lr) {
     requireRoom(counters.miniBatches, 1, "mini-batches");

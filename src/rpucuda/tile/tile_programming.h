@@ -17,9 +17,19 @@ class TileProgramming final {
   bool isStale() const { return array_.isStale(); }
   const ProgrammedPoint &point() const { return array_.point(); }
 
-  /// Programs the weights, as programming `number`; reads see the array at time 0. Returns whether
-  /// all weights are 0. InputError, before anything changes, if a weight is not finite.
-  bool program(uint64_t number = 0);
+  /// Programs the weights, as programming `number` of a chip; reads see the array at time 0.
+  /// Returns whether all weights are 0. InputError, before anything changes, if a weight is not
+  /// finite.
+  bool program(uint64_t number = 0, uint64_t chip = 0);
+  /// program() with programmed conductances in uS that were measured, one row of `values` [dSize
+  /// xSize, devicesOfCell()] for each cell. They drift as those of programming `number`.
+  /// InputError, before anything changes, if one is negative or not finite.
+  void programMeasured(MatrixView<const float> values, uint64_t number = 0);
+  bool isMeasured() const { return array_.isMeasured(); }
+  /// Programs the weights as at several points of one chip: forward reads of R m rows then see
+  /// point r in rows r m to (r + 1) m, as if drift() had led there before these m rows were read.
+  /// All else sees the last point, until program(), drift() or unprogram() is called.
+  void programMany(const std::vector<ProgrammedPoint> &points);
   /// The errors of drift(); nothing changes.
   void requireDrift(double time) const { array_.requireDrift(time); }
   /// Lets reads see the array `time` seconds after programming; another `redraw` is another reading
@@ -43,6 +53,11 @@ class TileProgramming final {
   /// Writes the conductances in uS of all devices of a cell as one row of `out` [dSize xSize,
   /// devicesOfCell()], cell after cell. StateError as in drift().
   void getConductances(Conductances which, MatrixView<float> out);
+  /// Writes to `out` the inputs [m, xSize] that the array sees of `x` in a forward read: scaled and
+  /// converted, without the noise of the DAC.
+  void convertInputs(MatrixView<const float> x, MatrixView<float> out);
+  /// The scale of each output, the weight that uses the whole range of a cell.
+  std::vector<float> scales() const;
   /// Factor of drift compensation on each output.
   std::vector<float> compensation() const { return array_.compensation(); }
 

@@ -27,7 +27,7 @@ void requireSameTile(const State &state, const State &mine) {
     bool same = found != state.values.end() && own != mine.values.end();
     if (same && std::string(name) == "config") {
       // Compared in the present form, with missing parameters at their defaults.
-      same = writeParams(readParams<TileConfig>(found->second, name)) == own->second;
+      same = writeParams(readParams<TileConfig>(savedConfig(found->second), name)) == own->second;
     } else if (same) {
       same = found->second == own->second;
     }
@@ -37,17 +37,20 @@ void requireSameTile(const State &state, const State &mine) {
   }
 }
 
-// Whether a value exists at some times only.
+// Whether a value or a tensor exists at some times only.
 bool comesAndGoes(const std::string &name) {
-  constexpr std::string_view kEnd = PulsedDevice::kBoundsDue;
-  return name.size() >= kEnd.size() && name.substr(name.size() - kEnd.size()) == kEnd;
+  const auto endsWith = [&](std::string_view end) {
+    return name.size() >= end.size() && name.substr(name.size() - end.size()) == end;
+  };
+  return endsWith(PulsedDevice::kBoundsDue) || endsWith(Programmable::kMeasured);
 }
 
 // StateError unless `state` has the tensors and values of `mine`, of the same types, and no others.
 void requireComplete(const State &state, const State &mine) {
   for (const auto &entry : mine.tensors)
-    state.get(entry.first, entry.second.type, entry.second.shape);
+    if (!comesAndGoes(entry.first)) state.get(entry.first, entry.second.type, entry.second.shape);
   for (const auto &entry : state.tensors) {
+    if (comesAndGoes(entry.first)) continue;
     PULSORA_CHECK(StateError, mine.tensors.count(entry.first), "the state has a tensor '",
                   entry.first,
                   "' that this tile does not know; it belongs to another configuration");
@@ -189,6 +192,7 @@ void Tile::take(const State &state) {
   t.clearNonfinite();
   try {
     t.device->loadFrom(t.context, state, "");
+    t.device->boundReads(t.context);
   } catch (...) {
     t.device->loadFrom(t.context, mine, "");
     throw;
@@ -265,7 +269,7 @@ Tile Tile::fromState(const State &state, const Context &context) {
   TileKeys keys{seedOf(state, "seed"), static_cast<uint32_t>(state.counter("tile_id", UINT32_MAX))};
   if (state.values.count(kCellSeed) > 0) keys.cellSeed = seedOf(state, kCellSeed);
   try {
-    const auto config = readParams<TileConfig>(valueOf(state, "config"), "config");
+    const auto config = readParams<TileConfig>(savedConfig(valueOf(state, "config")), "config");
     Tile tile(dSize, xSize, config, keys, context);
     tile.take(state);
     return tile;

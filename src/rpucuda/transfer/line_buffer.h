@@ -1,6 +1,7 @@
 #pragma once
 
 #include "array/line_visits.h"
+#include "core/atomics.h"
 #include "core/view.h"
 #include "numerics/math.h"
 #include "transfer/line_rule.h"
@@ -68,6 +69,24 @@ struct BufferMemory {
   const float *otherSigns;  // [others]
 };
 
+/// A number of steps for an account; a very large one counts as 2^31.
+PULSORA_HD uint64_t wholeNumber(float steps) {
+  return static_cast<uint64_t>(pulsora::min(steps, 0x1p31f));
+}
+
+/// Adds the whole steps by which values exceed what a pulse train carries to a total.
+struct TrainClips {
+  const float *values;
+  float steps;  // of the written array, for a value of 1
+  float most;   // slots of a train
+  uint64_t *clipped;
+
+  PULSORA_HD void operator()(int64_t i) const {
+    const float excess = pulsora::floor(pulsora::abs(values[i]) * steps - most);
+    if (excess > 0.0f) atomicAddTo(clipped, wholeNumber(excess));
+  }
+};
+
 /// Collects the reads of visited lines, and gives the pulses (or the digital change) of the cells
 /// that are written. Element i is cell i % others of the line of visit i / others; a line's first
 /// visit treats all visits of the line in order.
@@ -79,7 +98,8 @@ struct LineCollector {
   const float *rates;  // learning rate of each sample of the mini-batch; null: not needed
   int64_t firstTap;    // see LineTaps
   int64_t every;
-  float *values;  // [visits.count, others]: reads, then pulses
+  float *values;      // [visits.count, others]: reads, then pulses
+  uint64_t *clipped;  // total of steps beyond rule.most
 
   PULSORA_HD void operator()(int64_t i) const {
     const LineVisits &visits = flips.visits;
@@ -130,6 +150,7 @@ struct LineCollector {
     const float steps = pulsora::clamp(whole, -most, most);
     sum = changed;
     if (steps == 0.0f) return 0.0f;
+    if (whole != steps) atomicAddTo(clipped, wholeNumber(pulsora::abs(whole) - most));
     if (rule.forget) {
       sum = rule.momentum * changed;
     } else {

@@ -74,16 +74,26 @@ struct LineProduct {
   }
 };
 
-/// The signed pulses of cells on visited lines: coincidences of the line's train, the only x line,
+/// Sets all values to 1.
+struct Ones {
+  float *out;
+
+  PULSORA_HD void operator()(int64_t i) const { out[i] = 1.0f; }
+};
+
+/// The signed pulses of cells on lines: coincidences of the line's train, the only one of its side,
 /// and the other side's. Element i is sample i / others.
 struct LineCounts {
   PulseWords words;
+  bool columns;  // whether the line is an x line
   int64_t others;
   float *out;
 
   PULSORA_HD void operator()(int64_t i) const {
     const int64_t v = i / others;
-    out[i] = static_cast<float>(signedCoincidences(words, *words.layout, v, i - v * others, 0));
+    const int64_t k = i - v * others;
+    out[i] = static_cast<float>(
+        signedCoincidences(words, *words.layout, v, columns ? k : 0, columns ? 0 : k));
   }
 };
 

@@ -19,6 +19,10 @@ class LineRead {
         lines_(lines),
         outputs_(outputs) {}
 
+  /// AnalogRead::setWeightBound() and asksForIntegers().
+  void setWeightBound(double bound) { read_.setWeightBound(bound); }
+  bool asksForIntegers() const { return read_.asksForIntegers(); }
+
   /// Reserves storage for run(), which then cannot run out of memory.
   void reserve(const Context &context);
   /// Reads all lines of an array with `weights` [outputs, lines] into [lines, outputs]; line j is

@@ -1,10 +1,13 @@
 #include "transfer/line_transfer.h"
 
+#include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "array/events.h"
 #include "core/backend.h"
 #include "linalg/math_util.h"
+#include "storage/state_values.h"
 #include "transfer/line_functors.h"
 
 namespace pulsora {
@@ -27,13 +30,6 @@ void requireLineRead(const IOParameters &p, const std::string &path) {
           "'additive_constant'");
 }
 
-Buffer<float> ones(const Context &context, int64_t size) {
-  const std::vector<float> values(static_cast<size_t>(size), 1.0f);
-  Buffer<float> buffer(context, size);
-  detail::copyFromHost(context, buffer.data(), values.data(), buffer.bytes());
-  return buffer;
-}
-
 }  // namespace
 
 LineTransfer::LineTransfer(const Context &context, const LineRule &rule,
@@ -47,21 +43,29 @@ LineTransfer::LineTransfer(const Context &context, const LineRule &rule,
       reader_(context, settings.read, rule.columns ? Pass::Forward : Pass::Backward, rule.lines,
               rule.others, keys.ofRead(from, Role::Transfer)) {
   requireLineRead(settings.read, path);
+  clipped_ = Buffer<uint64_t>::zeros(context, 1);
+  const int64_t size = rule_.lines * rule_.others;
+  if (rule_.buffer != TransferBuffer::None) sums_ = Buffer<float>(context, size);
+  if (rule_.chops()) {
+    ones_.assign(static_cast<size_t>(std::max(rule_.lines, rule_.others)), 1.0f);
+    lineSigns_ = Buffer<float>(context, rule_.lines);
+    otherSigns_ = Buffer<float>(context, rule_.others);
+  }
+  if (rule_.buffer == TransferBuffer::Dynamic) {
+    means_ = Buffer<float>(context, size);
+    references_ = Buffer<float>(context, size);
+  }
   restart(context);
 }
 
+// Allocates nothing, so that a write of weights that has begun ends.
 void LineTransfer::restart(const Context &context) {
   origin_ = reads_;
   settings_.schedule.restart();
-  if (rule_.buffer == TransferBuffer::None) return;
-  const int64_t size = rule_.lines * rule_.others;
-  sums_ = Buffer<float>::zeros(context, size);
-  if (!rule_.chops()) return;
-  lineSigns_ = ones(context, rule_.lines);
-  otherSigns_ = ones(context, rule_.others);
-  if (rule_.buffer != TransferBuffer::Dynamic) return;
-  means_ = Buffer<float>::zeros(context, size);
-  references_ = Buffer<float>::zeros(context, size);
+  for (Buffer<float> *each : {&sums_, &means_, &references_})
+    if (!each->empty()) detail::fillZero(context, each->data(), each->bytes());
+  for (Buffer<float> *each : {&lineSigns_, &otherSigns_})
+    if (!each->empty()) detail::copyFromHost(context, each->data(), ones_.data(), each->bytes());
 }
 
 DueVisits LineTransfer::oneEvent() const {
@@ -118,9 +122,8 @@ void LineTransfer::reserve(const Context &context, int64_t visits, float granula
                     true);
   }
   if (rule_.buffer != TransferBuffer::None || rule_.stepSize > 0.0f) return;
-  if (ones_.size() < visits) ones_ = ones(context, visits);
   pulses_.reserve(context, visits * rule_.others);
-  maker_.reserve(context, visits, 1, rule_.others, 1.0f, granularity, settings_.write);
+  trains_.reserve(context, visits, rule_.others, true, 1.0f, granularity, settings_.write);
 }
 
 void LineTransfer::read(const Context &context, const LineVisits &visits) {
@@ -136,15 +139,14 @@ void LineTransfer::read(const Context &context, const LineVisits &visits) {
   copy(context, sensed, rowMajor(seen_.data(), visits.count, rule_.others));
 }
 
-// A line is driven by 1, the other side by the reads: the pulses of a cell are the coincidences of
-// its two trains, of which only the other side's differ from cell to cell.
 LinePulses LineTransfer::writeTrains(const Context &context, const LineVisits &visits, float lr,
                                      float granularity) {
-  const auto driven = rowMajor<const float>(ones_.data(), visits.count, 1);
   const auto reads = rowMajor<const float>(seen_.data(), visits.count, rule_.others);
-  maker_.makeWords(context, driven, reads, -lr, granularity, settings_.write, writeKey_,
-                   visits.first);
-  forEach(context, reads.size(), LineCounts{maker_.words(), rule_.others, pulses_.data()});
+  forEach(context, reads.size(),
+          TrainClips{reads.data, lr / granularity, static_cast<float>(settings_.write.desired_bl),
+                     clipped_.data()});
+  trains_.count(context, reads, true, -lr, granularity, settings_.write, writeKey_, visits.first,
+                pulses_.data());
   return {visits, rule_.columns, false, pulses_.data(), visits.first};
 }
 
@@ -171,11 +173,18 @@ LinePulses LineTransfer::run(const Context &context, const DueVisits &due, float
                         rates,
                         due.firstTap,
                         due.every,
-                        seen_.data()});
+                        seen_.data(),
+                        clipped_.data()});
   if (rule_.chops())
     forEach(context, rule_.lines + rule_.others,
             ChopperTurner{flips(visits), lineSigns_.data(), otherSigns_.data()});
   return {visits, rule_.columns, rule_.stepSize > 0.0f, seen_.data(), visits.first};
+}
+
+uint64_t LineTransfer::clipped(const Context &context) const {
+  uint64_t count = 0;
+  detail::copyToHost(context, &count, clipped_.data(), sizeof count);
+  return count;
 }
 
 size_t LineTransfer::memoryBytes() const {
@@ -187,6 +196,7 @@ void LineTransfer::saveTo(const Context &context, State &state, const std::strin
   const std::vector<int64_t> shape{rule_.lines, rule_.others};
   state.values[prefix + "reads"] = Value(reads_);
   state.values[prefix + "origin"] = Value(origin_);
+  state.values[prefix + "clipped"] = Value(clipped(context));
   settings_.schedule.saveTo(state, prefix + "since");
   if (!sums_.empty()) state.put(context, prefix + "buffer", Tensor::Type::F32, shape, sums_);
   if (rule_.chops()) {
@@ -205,16 +215,21 @@ void LineTransfer::loadFrom(const Context &context, const State &state, const st
   const uint64_t origin = state.counter(prefix + "origin", kMostCounted);
   PULSORA_CHECK(StateError, origin <= reads, prefix, "origin is ", origin, " and ", prefix,
                 "reads ", reads, " in the state; the state is damaged");
+  const uint64_t clipped = state.counter(prefix + "clipped");
   settings_.schedule.loadFrom(state, prefix + "since");
   if (!sums_.empty()) state.take(context, prefix + "buffer", Tensor::Type::F32, shape, sums_);
   if (rule_.chops()) {
     state.take(context, prefix + "line_signs", Tensor::Type::F32, {rule_.lines}, lineSigns_);
     state.take(context, prefix + "other_signs", Tensor::Type::F32, {rule_.others}, otherSigns_);
+    for (const char *name : {"line_signs", "other_signs"})
+      requireValues(state, prefix + name, "1 or -1",
+                    [](float sign, int64_t) { return std::abs(sign) == 1.0f; });
   }
   if (!means_.empty()) {
     state.take(context, prefix + "means", Tensor::Type::F32, shape, means_);
     state.take(context, prefix + "references", Tensor::Type::F32, shape, references_);
   }
+  detail::copyFromHost(context, clipped_.data(), &clipped, sizeof clipped);
   reads_ = reads;
   origin_ = origin;
 }

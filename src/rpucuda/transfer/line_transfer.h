@@ -1,14 +1,15 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "array/line_visits.h"
 #include "array/pulsed_device.h"
 #include "core/buffer.h"
 #include "periphery/analog_read.h"
-#include "pulses/bit_line_maker.h"
 #include "storage/state.h"
 #include "transfer/line_buffer.h"
+#include "transfer/line_trains.h"
 #include "transfer/transfer_schedule.h"
 
 namespace pulsora {
@@ -84,6 +85,8 @@ class LineTransfer {
   /// null without choppers.
   const float *signs(bool ofX) const;
 
+  /// Steps that writes were to make and could not: beyond desired_bl of a write.
+  uint64_t clipped(const Context &context) const;
   size_t memoryBytes() const;
   void saveTo(const Context &context, State &state, const std::string &prefix) const;
   void loadFrom(const Context &context, const State &state, const std::string &prefix);
@@ -98,12 +101,14 @@ class LineTransfer {
   LineSettings settings_;
   RandomKey selectionKey_, chopperKey_, writeKey_;
   AnalogRead reader_;
-  BitLineMaker maker_;
+  LineTrains trains_;
   uint64_t reads_ = 0;   // number of the next visit
   uint64_t origin_ = 0;  // see LineVisits
   // Matrices [lines, others], and signs: Sum has sums_, choppers the signs, Dynamic all of them.
   Buffer<float> sums_, means_, references_, lineSigns_, otherSigns_;
-  Buffer<float> seen_, driven_, sensed_, pulses_, ones_;  // scratch
+  std::vector<float> ones_;                        // what signs are at the beginning
+  Buffer<uint64_t> clipped_;                       // one number
+  Buffer<float> seen_, driven_, sensed_, pulses_;  // scratch
 };
 
 }  // namespace pulsora

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "array/program_cells.h"
 #include "core/group.h"
 #include "core/view.h"
 #include "numerics/math.h"
@@ -251,6 +252,34 @@ struct PulseTrainDrives {
   }
 };
 
+/// The weights that a transfer leads to: targets = weights + T, cell by cell, with the components
+/// added in order.
+struct TransferTargets {
+  MatrixView<const float> weights;
+  TransferFactors factors;
+  float lr;
+  float *targets;
+
+  PULSORA_HD void operator()(int64_t i) const {
+    const int64_t row = i / weights.cols;
+    const int64_t col = i - row * weights.cols;
+    float target = weights(row, col);
+    for (int64_t k = 0; k < factors.d.cols; ++k)
+      target = pulsora::fma(lr * factors.d(row, k), factors.x(col, k), target);
+    targets[i] = target;
+  }
+};
+
+/// The missing part of targets: targets - weights, in the place of the targets.
+struct MissingWeights {
+  MatrixView<const float> weights;
+  float *targets;
+
+  PULSORA_HD void operator()(int64_t i) const {
+    targets[i] -= weights(i / weights.cols, i % weights.cols);
+  }
+};
+
 /// The part of T that may stay missing without another attempt.
 constexpr double kDelivered = 0.01;
 /// The part that an attempt is taken to deliver at least, where cells at their bounds take nothing.
@@ -271,6 +300,8 @@ struct TransferTally {
   int64_t rows;
   const uint64_t *pulseCounter;  // of the array that was written
   const uint64_t *pulsesBefore;  // its value before the transfer
+  const ProgramCounts *program;  // of TransferMode::WriteVerify, else null
+  float tolerance;               // of it
   bool first;                    // of the transfer's attempts
   bool last;
   MissingPart *missing;
@@ -319,6 +350,7 @@ struct TransferTally {
     stats.delivered = sums.delivered;
     stats.intended = sums.intended;
     stats.pulses = *pulseCounter - *pulsesBefore;
+    if (program) stats.take(*program, tolerance);
     const uint64_t pulses = stats.pulses - (first ? 0 : latest->pulses);
     *latest = stats;
     if (last) {

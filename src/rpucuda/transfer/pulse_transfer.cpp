@@ -18,6 +18,8 @@ uint64_t PulseTransfer::firstSample(int sending) const {
 
 uint64_t PulseTransfer::mostTransfers() const {
   if (rule_.mode == TransferMode::Exact) return kMostCounted;
+  if (rule_.mode == TransferMode::WriteVerify)
+    return kWritePulseSamples / static_cast<uint64_t>(rule_.program.rounds);
   return kWritePulseSamples / (samplesPerSending() * static_cast<uint64_t>(rule_.sendings()));
 }
 
@@ -27,6 +29,9 @@ void PulseTransfer::reserve(const Context &context, PulsedDevice &to) {
   if (rule_.mode == TransferMode::Exact) {
     delta_.reserve(context, to.size());
     prepareProducts(context);
+  } else if (rule_.mode == TransferMode::WriteVerify) {
+    delta_.reserve(context, to.size());
+    programmer_.reserve(context, to, rule_.program.rounds);
   } else if (!rule_.sendsPulses()) {
     updater_.reserve(context, to, rule_.components, rule_.lr);
   } else {
@@ -47,7 +52,8 @@ void PulseTransfer::run(const Context &context, PulsedDevice &to, const Transfer
         context, rule_, to.granularity(), sent, exact, first ? to.pulseCounter() : nullptr,
         first ? ledger_.pulsesBefore() : nullptr, plan_, first ? nullptr : ledger_.missing());
     send(context, to, plan, sending);
-    ledger_.close(context, to, exact, rule_, plan.components, sending);
+    ledger_.close(context, to, exact, rule_, plan.components, sending,
+                  rule_.mode == TransferMode::WriteVerify ? programmer_.counts() : nullptr);
   }
 }
 
@@ -55,6 +61,8 @@ void PulseTransfer::send(const Context &context, PulsedDevice &to, const Transfe
                          int sending) {
   if (rule_.mode == TransferMode::Exact) {
     writeDigitally(context, to, plan.sent);
+  } else if (rule_.mode == TransferMode::WriteVerify) {
+    program(context, to, plan.sent);
   } else if (!plan.rule.sends) {
     updater_.update(context, to, plan.sent.x.transposed(), plan.sent.d.transposed(), -rule_.lr,
                     firstSample(sending));
@@ -68,6 +76,14 @@ void PulseTransfer::writeDigitally(const Context &context, PulsedDevice &to,
   const auto target = rowMajor(delta_.data(), to.rows(), to.cols());
   gemm(context, rule_.lr, factors.d, factors.x.transposed(), 0.0f, target);
   to.addWeights(context, target, ownWrite(count()));
+}
+
+void PulseTransfer::program(const Context &context, PulsedDevice &to,
+                            const TransferFactors &factors) {
+  forEach(context, to.size(), TransferTargets{to.weights(), factors, rule_.lr, delta_.data()});
+  programmer_.run(context, to, rowMajor<const float>(delta_.data(), to.rows(), to.cols()),
+                  rule_.program, count() * static_cast<uint64_t>(rule_.program.rounds));
+  forEach(context, to.size(), MissingWeights{to.weights(), delta_.data()});
 }
 
 void PulseTransfer::sendTrains(const Context &context, PulsedDevice &to,

@@ -32,22 +32,30 @@ class PulseTransfer {
   void run(const Context &context, PulsedDevice &to, const TransferFactors &sent,
            const TransferFactors &exact);
 
+  /// The weights that the latest transfer by TransferMode::WriteVerify left missing, a matrix of
+  /// the size of the array; valid until the next run().
+  MatrixView<const float> missing(const PulsedDevice &to) const {
+    return rowMajor<const float>(delta_.data(), to.rows(), to.cols());
+  }
+
   uint64_t count() const { return ledger_.transfers(); }
   /// Number of transfers that there are sample numbers for (array/events.h).
   uint64_t mostTransfers() const;
   const TransferLedger &ledger() const { return ledger_; }
 
   void saveTo(const Context &context, State &state, const std::string &prefix) const {
-    ledger_.saveTo(context, state, prefix);
+    ledger_.saveTo(context, state, prefix, verifies());
   }
   void loadFrom(const Context &context, const State &state, const std::string &prefix) {
-    ledger_.loadFrom(context, state, prefix);
+    ledger_.loadFrom(context, state, prefix, verifies());
   }
 
  private:
+  bool verifies() const { return rule_.mode == TransferMode::WriteVerify; }
   void send(const Context &context, PulsedDevice &to, const TransferPlanner &plan, int sending);
   void sendTrains(const Context &context, PulsedDevice &to, const TransferPlanner &plan,
                   int sending);
+  void program(const Context &context, PulsedDevice &to, const TransferFactors &factors);
   void writeDigitally(const Context &context, PulsedDevice &to, const TransferFactors &factors);
   /// Sample numbers that an attempt takes, whether it needs them or not.
   uint64_t samplesPerSending() const {
@@ -60,7 +68,8 @@ class PulseTransfer {
   TransferLedger ledger_;
   PlanMemory plan_;
   Buffer<float> xDrives_, dDrives_;
-  Buffer<float> delta_;  // of a digital write
+  Buffer<float> delta_;  // of a digital write; targets of TransferMode::WriteVerify
+  CellProgrammer programmer_;
 };
 
 }  // namespace pulsora

@@ -29,12 +29,21 @@ struct Sides {
         others(std::max(array.rows(), array.cols())) {}
 };
 
+bool mergesNoise(const PulsedDevice &array) {
+  return array.params().common().noise_merge == NoiseMerge::Batch;
+}
+
 }  // namespace
 
 void PulseWriter::reserve(const Context &context, const PulsedDevice &array) {
   const Sides sides(array);
-  selection_.reserve(context, sides.lines * sides.lines);
   difference_.reserve(context, array.size());
+  if (!mergesNoise(array)) {
+    lines_.reserve(context, sides.lines, sides.others, sides.byColumns, 1.0f, array.granularity(),
+                   writing());
+    return;
+  }
+  selection_.reserve(context, sides.lines * sides.lines);
   maker_.reserve(context, sides.lines, array.cols(), array.rows(), 1.0f, array.granularity(),
                  writing());
 }
@@ -56,10 +65,19 @@ void PulseWriter::write(const Context &context, PulsedDevice &array, MatrixView<
 void PulseWriter::send(const Context &context, PulsedDevice &array, uint64_t firstSample) {
   const Sides sides(array);
   const int64_t lines = sides.lines;
-  forEach(context, lines * lines, UnitMatrix{lines, selection_.data()});
-  const MatrixView<const float> selected = rowMajor<const float>(selection_.data(), lines, lines);
   const MatrixView<const float> missing =
       rowMajor<const float>(difference_.data(), lines, sides.others);
+  if (!mergesNoise(array)) {
+    LineVisits visits;
+    visits.lines = visits.count = lines;
+    lines_.count(context, missing, sides.byColumns, 1.0f, array.granularity(), writing(),
+                 RandomKey{}, firstSample, difference_.data());
+    array.applyToLines(context, {visits, sides.byColumns, false, difference_.data(), firstSample});
+    return;
+  }
+  // Merged noise is drawn for all samples of an update together.
+  forEach(context, lines * lines, UnitMatrix{lines, selection_.data()});
+  const MatrixView<const float> selected = rowMajor<const float>(selection_.data(), lines, lines);
   maker_.makeWords(context, sides.byColumns ? selected : missing,
                    sides.byColumns ? missing : selected, 1.0f, array.granularity(), writing(),
                    RandomKey{}, firstSample);

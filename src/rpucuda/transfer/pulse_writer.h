@@ -6,7 +6,7 @@
 #include "core/buffer.h"
 #include "core/context.h"
 #include "core/view.h"
-#include "pulses/bit_line_maker.h"
+#include "transfer/line_trains.h"
 
 namespace pulsora {
 
@@ -38,8 +38,10 @@ class PulseWriter {
   /// Sends -difference_ / granularity pulses, rounded.
   void send(const Context &context, PulsedDevice &array, uint64_t firstSample);
 
-  Buffer<float> selection_, difference_;
-  BitLineMaker maker_;
+  Buffer<float> difference_;
+  LineTrains lines_;
+  BitLineMaker maker_;       // for arrays that merge noise
+  Buffer<float> selection_;  // likewise
 };
 
 }  // namespace pulsora

@@ -33,15 +33,28 @@ void TransferLedger::open(const Context &context, const PulsedDevice &to,
 
 void TransferLedger::close(const Context &context, const PulsedDevice &to,
                            const TransferFactors &exact, const TransferRule &rule,
-                           const ComponentPlan *components, int sending) {
+                           const ComponentPlan *components, int sending,
+                           const ProgramCounts *program) {
   const double *before = rowSums_.data();
   double *after = rowSums_.data() + to.rows();
   align(context, to, exact, rule.lr, after, nullptr);
-  const TransferTally tally{components,           rule.components, to.granularity(),
-                            rule.xIsFirst,        before,          after,
-                            after + to.rows(),    to.rows(),       to.pulseCounter(),
-                            pulsesBefore_.data(), sending == 0,    sending + 1 == rule.sendings(),
-                            missing_.data(),      stats_.data(),   stats_.data() + 1};
+  const TransferTally tally{components,
+                            rule.components,
+                            to.granularity(),
+                            rule.xIsFirst,
+                            before,
+                            after,
+                            after + to.rows(),
+                            to.rows(),
+                            to.pulseCounter(),
+                            pulsesBefore_.data(),
+                            program,
+                            rule.program.tolerance,
+                            sending == 0,
+                            sending + 1 == rule.sendings(),
+                            missing_.data(),
+                            stats_.data(),
+                            stats_.data() + 1};
   if (context.onCpu()) {
     tally.count(OneThread{});
   } else {
@@ -83,15 +96,16 @@ TransferStats TransferLedger::total(const Context &context) const {
   return stats;
 }
 
-void TransferLedger::saveTo(const Context &context, State &state, const std::string &prefix) const {
-  total(context).saveTo(state, prefix + "total/");
-  latest(context).saveTo(state, prefix + "last/");
+void TransferLedger::saveTo(const Context &context, State &state, const std::string &prefix,
+                            bool verifies) const {
+  total(context).saveTo(state, prefix + "total/", verifies);
+  latest(context).saveTo(state, prefix + "last/", verifies);
 }
 
-void TransferLedger::loadFrom(const Context &context, const State &state,
-                              const std::string &prefix) {
-  const TransferStats stats[2] = {TransferStats::loadFrom(state, prefix + "last/"),
-                                  TransferStats::loadFrom(state, prefix + "total/")};
+void TransferLedger::loadFrom(const Context &context, const State &state, const std::string &prefix,
+                              bool verifies) {
+  const TransferStats stats[2] = {TransferStats::loadFrom(state, prefix + "last/", verifies),
+                                  TransferStats::loadFrom(state, prefix + "total/", verifies)};
   detail::copyFromHost(context, stats_.data(), stats, sizeof stats);
   transfers_ = state.counter(prefix + "total/transfers", kOwnWrites);
 }

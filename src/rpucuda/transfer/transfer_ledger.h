@@ -22,7 +22,8 @@ class TransferLedger {
   void open(const Context &context, const PulsedDevice &to, const TransferFactors &exact, float lr);
   /// To be called after each attempt of that transfer, with the plan of the attempt.
   void close(const Context &context, const PulsedDevice &to, const TransferFactors &exact,
-             const TransferRule &rule, const ComponentPlan *components, int sending);
+             const TransferRule &rule, const ComponentPlan *components, int sending,
+             const ProgramCounts *program = nullptr);
   /// The part of T that the next attempt has to deliver.
   const MissingPart *missing() const { return missing_.data(); }
 
@@ -33,8 +34,10 @@ class TransferLedger {
   /// Memory in which the planner of a transfer notes the array's counter of pulses.
   uint64_t *pulsesBefore() { return pulsesBefore_.data(); }
 
-  void saveTo(const Context &context, State &state, const std::string &prefix) const;
-  void loadFrom(const Context &context, const State &state, const std::string &prefix);
+  /// `verifies`: see TransferStats.
+  void saveTo(const Context &context, State &state, const std::string &prefix, bool verifies) const;
+  void loadFrom(const Context &context, const State &state, const std::string &prefix,
+                bool verifies);
 
  private:
   void align(const Context &context, const PulsedDevice &to, const TransferFactors &exact, float lr,

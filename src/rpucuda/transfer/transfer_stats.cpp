@@ -1,6 +1,7 @@
 #include "transfer/transfer_stats.h"
 
 #include "core/check.h"
+#include "numerics/math.h"
 
 namespace pulsora {
 namespace {
@@ -21,6 +22,18 @@ void visitStats(Stats &s, const Visitor &visit) {
   visit("norm_b", s.normB);
 }
 
+// Like visitStats(), for the numbers of program and verify.
+template <class Stats, class Visitor>
+void visitProgram(Stats &s, const Visitor &visit) {
+  visit("slots", s.slots);
+  visit("reads", s.reads);
+  visit("outside", s.outside);
+  visit("most_pulses", s.mostPulses);
+  visit("error_sum", s.errorSum);
+  visit("error_square", s.errorSquare);
+  visit("cells", s.cells);
+}
+
 struct Reader {
   const State &state;
   std::string prefix;
@@ -37,6 +50,10 @@ struct Reader {
 
 }  // namespace
 
+double TransferStats::error() const {
+  return cells > 0 ? pulsora::sqrt(errorSquare / static_cast<double>(cells)) : 0.0;
+}
+
 Value::Map TransferStats::describe() const {
   return {{"transfers", Value(transfers)},
           {"gain", Value(gain())},
@@ -45,18 +62,29 @@ Value::Map TransferStats::describe() const {
           {"trains", Value(trains)},
           {"pulses", Value(pulses)},
           {"clipped_components", Value(clippedComponents)},
+          {"slots", Value(slots)},
+          {"reads", Value(reads)},
+          {"outside_cells", Value(outside)},
+          {"most_pulses", Value(mostPulses)},
+          {"error", Value(error())},
           {"norm_a", Value(normA)},
           {"norm_b", Value(normB)}};
 }
 
-void TransferStats::saveTo(State &state, const std::string &prefix) const {
-  visitStats(*this,
-             [&](const char *name, auto value) { state.values[prefix + name] = Value(value); });
+void TransferStats::saveTo(State &state, const std::string &prefix, bool verifies) const {
+  const auto put = [&](const char *name, auto value) {
+    state.values[prefix + name] = Value(value);
+  };
+  visitStats(*this, put);
+  if (verifies) visitProgram(*this, put);
 }
 
-TransferStats TransferStats::loadFrom(const State &state, const std::string &prefix) {
+TransferStats TransferStats::loadFrom(const State &state, const std::string &prefix,
+                                      bool verifies) {
   TransferStats stats;
-  visitStats(stats, Reader{state, prefix});
+  const Reader reader{state, prefix};
+  visitStats(stats, reader);
+  if (verifies) visitProgram(stats, reader);
   return stats;
 }
 

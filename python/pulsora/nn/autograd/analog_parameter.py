@@ -12,6 +12,7 @@ import torch
 from pulsora.nn.autograd.factored_gradient import AnalogGradient
 from pulsora.nn.tiles.checkpointing import is_checkpointed
 from pulsora.nn.tiles.factor_pairs import Factors, Pair
+from pulsora.nn.tiles.first_transfer import warn_of_early_save
 from pulsora.nn.tiles.layer_names import described
 from pulsora.nn.tiles.patches import Patches
 
@@ -132,7 +133,7 @@ class AnalogParameter(torch.nn.Parameter):
 
     @data.setter
     def data(self, _value: Tensor) -> None:
-        raise RuntimeError(_message("an assignment to .data"))
+        raise RuntimeError(_message("an assignment to .data", self))
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override] # no class method in torch
@@ -144,7 +145,7 @@ class AnalogParameter(torch.nn.Parameter):
     ) -> Any:  # noqa: ANN401
         if func in {torch.ops.aten.detach.default, torch.ops.aten.alias.default}:
             return AnalogParameter(args[0].array, requires_grad=False)
-        raise RuntimeError(_message(func.overloadpacket.__name__))
+        raise RuntimeError(_message(func.overloadpacket.__name__, _first_of(args)))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> AnalogParameter:
         if id(self) not in memo:
@@ -154,6 +155,7 @@ class AnalogParameter(torch.nn.Parameter):
         return copied
 
     def __reduce_ex__(self, _protocol: SupportsIndex) -> tuple[Any, ...]:
+        warn_of_early_save(self.array, stacklevel=2)
         return AnalogParameter, (self.array, self.requires_grad)
 
     @property
@@ -172,14 +174,23 @@ def analog_arrays(model: torch.nn.Module) -> Iterator[tuple[str, TileArray]]:
             yield name.removesuffix("analog_weight").rstrip("."), each.array
 
 
-def _message(operation: str) -> str:
+def _first_of(args: tuple[Any, ...]) -> AnalogParameter | None:
+    """The first AnalogParameter among the arguments of an operation, and in lists of them."""
+    flat = (each for arg in args for each in (arg if isinstance(arg, (list, tuple)) else (arg,)))
+    return next((each for each in flat if isinstance(each, AnalogParameter)), None)
+
+
+def _message(operation: str, parameter: AnalogParameter | None) -> str:
+    layer = "an analog layer" if parameter is None else parameter.described
     return (
-        "the weights of an analog layer are in tiles, where operations of torch do not reach "
+        f"the weights of {layer} are in tiles, where operations of torch do not reach "
         f"({operation} was tried). Train them by an optimiser of pulsora.optim (AnalogSGD, or "
         "AnalogOptimizer around one of torch), write them by layer.set_weights(weight, bias), and "
         "average those of pulsora.convert_to_digital(model). DistributedDataParallel takes models "
         "that pulsora.distributed.prepare(model) has prepared; DataParallel and FSDP are not "
-        "available for analog layers" + (_STATES if operation in _COPIES else "")
+        "available for analog layers. The Trainer of transformers takes DataParallel where it sees "
+        "several GPUs: set CUDA_VISIBLE_DEVICES to one of them, or start it with torchrun"
+        + (_STATES if operation in _COPIES else "")
     )
 
 

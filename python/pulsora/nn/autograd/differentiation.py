@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pulsora._internal.transforms import in_transform
 from pulsora.config import IdealConfig
+from pulsora.nn.tiles.layer_names import described
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,39 +17,39 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pulsora.nn.autograd.analog_parameter import AnalogParameter
+    from pulsora.nn.tiles.tile_array import TileArray
 
 __all__ = [
-    "NO_TRANSFORM",
     "differentiable_once",
-    "in_transform",
+    "no_transform",
     "perfect_product",
     "require_no_transform",
 ]
 
 _NOT_TWICE = (
-    "the backward pass of an analog layer cannot be differentiated again (gradient penalties, "
+    "the backward pass of {} cannot be differentiated again (gradient penalties, "
     "torch.autograd.grad(create_graph=True), Hessians), because it reads the tiles as they are; "
     "take differences of gradients, or the second derivatives of pulsora.convert_to_digital(model)"
 )
-NO_TRANSFORM = (
-    "torch.func (vmap, grad, vjp, jvp, jacrev, jacfwd, hessian) is not available for analog "
-    "layers, but for perfect reads (IdealConfig) of weights that are frozen, by "
+_NO_TRANSFORM = (
+    "torch.func (vmap, grad, vjp, jvp, jacrev, jacfwd, hessian) is not available for {}, "
+    "but for perfect reads (IdealConfig) of weights that are frozen, by "
     "layer.analog_weight.requires_grad_(False) or torch.no_grad(); use torch.autograd.grad or "
     "torch.autograd.functional.jacobian, batches in the first dimension instead of vmap, or "
     "pulsora.convert_to_digital(model)"
 )
 
 
-def in_transform() -> bool:
-    """Whether a transform of torch.func is running."""
-    is_active: bool = torch._C._are_functorch_transforms_active()  # noqa: SLF001 - no public name
-    return is_active
+def no_transform(array: TileArray | None = None) -> RuntimeError:
+    """Returns the error about a transform of torch.func, naming the layer if it is known."""
+    layer = "an analog layer" if array is None else described(array)
+    return RuntimeError(_NO_TRANSFORM.format(layer))
 
 
-def require_no_transform() -> None:
+def require_no_transform(array: TileArray) -> None:
     """Raises RuntimeError inside a transform of torch.func."""
     if in_transform():
-        raise RuntimeError(NO_TRANSFORM)
+        raise no_transform(array)
 
 
 def perfect_product(
@@ -73,7 +75,7 @@ def perfect_product(
     config = array.config
     is_perfect = isinstance(config, IdealConfig) and config.forward.is_perfect
     if not is_perfect or gate is not None or (parameter.requires_grad and torch.is_grad_enabled()):
-        raise RuntimeError(NO_TRANSFORM)
+        raise no_transform(array)
     weight = array.get_weights()
     blocks = weight.reshape(array.groups, -1, weight.shape[1])
     lines = x.float().reshape(*x.shape[:-1], array.groups, -1)
@@ -97,8 +99,17 @@ def differentiable_once(backward: Callable[..., Any]) -> Callable[..., Any]:
             return results
         outputs = results if isinstance(results, tuple) else (results,)
         fail: Any = torch._C._functions.DelayedError(  # noqa: SLF001 - as torch's own does
-            _NOT_TWICE.encode(), len(outputs)
+            _NOT_TWICE.format(_layer_of(ctx)).encode(), len(outputs)
         )
         return fail(*(None if each is None else each.detach().requires_grad_() for each in outputs))
 
     return wrapper
+
+
+def _layer_of(ctx: Any) -> str:  # noqa: ANN401 - torch gives no type
+    """The name in errors of the layer whose backward pass runs."""
+    for name in ("weight", "parameter", "held"):
+        array = getattr(getattr(ctx, name, None), "array", None)
+        if array is not None:
+            return described(array)
+    return "an analog layer"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from pulsora.nn.tiles.followed_weights import FollowedWeights
     from pulsora.nn.tiles.held_weights import HeldWeights
     from pulsora.nn.tiles.tile_read import ReadPosition
 
@@ -29,12 +30,13 @@ class _HeldProduct(torch.autograd.Function):
         x: Tensor,
         weight: Tensor,
         bias: Tensor | None,
-        held: HeldWeights,
+        held: HeldWeights | FollowedWeights,
         position: ReadPosition,
     ) -> Tensor:
         held.before_read(weight, evaluation=position.evaluation)
-        numbers = position.numbers or held.array.next_samples(evaluation=position.evaluation)
-        ctx.save_for_backward(x, weight, bias)
+        numbers = held.numbers(position)
+        # The gradient of W takes the inputs that the array saw.
+        ctx.save_for_backward(held.converted(x) if ctx.needs_input_grad[1] else x, weight, bias)
         ctx.held, ctx.position, ctx.numbers = held, position, numbers
         y = held.array.forward(x, position)
         return y if bias is None else y + bias
@@ -42,9 +44,9 @@ class _HeldProduct(torch.autograd.Function):
     @staticmethod
     @differentiable_once
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        x, weight, bias = ctx.saved_tensors
+        seen, weight, bias = ctx.saved_tensors
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        held: HeldWeights = ctx.held
+        held: HeldWeights | FollowedWeights = ctx.held
         d = own(d).float().contiguous()
         dx = None
         if needs_x:
@@ -52,7 +54,7 @@ class _HeldProduct(torch.autograd.Function):
             dx = held.array.backward(d, ctx.position)
         return (
             dx,
-            held.gradient(x, d).reshape(weight.shape).to(weight.dtype) if needs_weight else None,
+            held.gradient(seen, d).reshape(weight.shape).to(weight.dtype) if needs_weight else None,
             d.sum(0).to(bias.dtype) if needs_bias else None,
             None,
             None,
@@ -63,7 +65,7 @@ def read_held(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    held: HeldWeights,
+    held: HeldWeights | FollowedWeights,
     rows: tuple[Sequence[int], int, bool],
 ) -> Tensor:
     """Reads y = W x + bias, differentiable.

@@ -36,7 +36,7 @@ def weight_copy(parameter: AnalogParameter, scaling: Tensor | None, columns: int
 
     The copy is differentiable in the weights in the tiles and in `scaling`, the factors on outputs.
     """
-    require_no_transform()
+    require_no_transform(parameter.array)
     copied: Tensor = _read(parameter, columns)
     if scaling is not None:
         copied = copied * scaling.float()[:, None]

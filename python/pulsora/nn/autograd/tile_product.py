@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pulsora.nn.autograd.differentiation import NO_TRANSFORM, differentiable_once, in_transform
+from pulsora._internal.transforms import in_transform
+from pulsora.nn.autograd.differentiation import differentiable_once, no_transform
 from pulsora.nn.autograd.factored_gradient import bias_gradient
 from pulsora.nn.autograd.gated_product import gated_read, own, require_unchanged
 from pulsora.nn.autograd.kept_inputs import inputs_to_keep, kept_inputs
@@ -92,7 +93,7 @@ NOT_TRACED = (
 
 def not_traced() -> RuntimeError:
     """Returns the error about other weights than those of the tiles."""
-    return RuntimeError(NO_TRANSFORM if in_transform() else NOT_TRACED)
+    return no_transform() if in_transform() else RuntimeError(NOT_TRACED)
 
 
 def require_untraced() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,16 +11,27 @@ from pulsora import _core
 from pulsora.nn.tiles.tile_read import for_tile
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from pulsora.nn.tiles.tile_array import TileArray
+    from pulsora.nn.tiles.tile_read import ReadPosition
 
-__all__ = ["HeldWeights"]
+__all__ = ["HeldWeights", "gradient_of", "version_of"]
 
 _STALE = (
     "the weights of this layer changed after they were programmed, and the programmed array no "
     "longer stands for them; call pulsora.program(model) again, or return to the weights by "
     "pulsora.inference.unprogram(model)"
+)
+
+
+_UNPROGRAMMED = (
+    "a layer of InferenceConfig is evaluated that was never programmed, so that its reads see the "
+    "weights themselves; call pulsora.program(model) to see an array, or ignore this warning"
 )
 
 
@@ -33,6 +45,15 @@ class HeldWeights:
     Args:
         array: The tiles, of a kind whose facts say `digital_weight`.
     """
+
+    exact: Callable[[Tensor], object] | None = None
+    """For now, reads are exact products, and this function gets their inputs (`exact_reads`)."""
+
+    affine: Tensor | None = None
+    """Gain and offset [2, out_features] on outputs at the present point (`fit_affine`), or None."""
+
+    points: int = 1
+    """The number of points of the programmed array that a read sees (`program_many`)."""
 
     def __init__(self, array: TileArray) -> None:
         self.array = array
@@ -50,7 +71,7 @@ class HeldWeights:
         values = weight.detach().reshape(self.array.shape).float()
         for row, col, tile in self.array.parts():
             tile._core.take(for_tile(values[row, col]))  # noqa: SLF001 - of this package
-        self._version = _version(weight)
+        self._version = version_of(weight)
 
     def before_read(self, weight: Tensor, *, evaluation: bool) -> None:
         """Prepares the tiles for a read.
@@ -61,6 +82,8 @@ class HeldWeights:
         if not self.is_programmed:
             if evaluation and self._was_programmed:
                 raise _core.StateError(_STALE)
+            if evaluation:
+                _warn_once()
             # In place through .data, weights change without a new version, so they are written.
             self.write(weight)
         elif not evaluation and weight.requires_grad:
@@ -74,15 +97,19 @@ class HeldWeights:
         """Prepares the tiles for the backward read of a forward read at these sample numbers."""
         if self.is_programmed:
             return
-        if self._version != _version(weight):
+        if self._version != version_of(weight):
             self.write(weight)
         if not evaluation:
             for tile, number in zip(self.array, numbers, strict=True):
                 tile._core.see(number)  # noqa: SLF001 - of this package
 
+    def numbers(self, position: ReadPosition) -> list[int]:
+        """Returns the number of the mini-batch's first sample in each tile."""
+        return position.numbers or self.array.next_samples(evaluation=position.evaluation)
+
     def is_current(self, weight: Tensor) -> bool:
         """Whether the tiles have the values of the parameter."""
-        if self._version == _version(weight):
+        if self._version == version_of(weight):
             return True
         values = weight.detach().reshape(self.array.shape).float().cpu()
         same = all(
@@ -91,16 +118,38 @@ class HeldWeights:
             if tile.programming is not None
         )
         if same:
-            self._version = _version(weight)
+            self._version = version_of(weight)
         return same
 
-    def program(self, weight: Tensor, number: int) -> int:
+    def program(self, weight: Tensor, number: int, chip: int = 0) -> int:
         """Programs the weights; returns the number of tiles all of whose weights are 0."""
+        self._prepare_programming(weight)
+        zeros = [tile._core.program(number, chip) for tile in self.array]  # noqa: SLF001
+        return sum(map(int, zeros))
+
+    def program_many(self, weight: Tensor, points: list[tuple[int, float]], chip: int) -> None:
+        """Programs the weights as at several points of a chip: numbers of programmings and times.
+
+        Reads of R m rows, for R points, then see point r in rows r m to (r + 1) m.
+        """
+        self._prepare_programming(weight)
+        for tile in self.array:
+            tile._core.program_many(points, chip)  # noqa: SLF001 - of this package
+        self.points = len(points)
+
+    def program_measured(
+        self, weight: Tensor, conductances: list[NDArray[np.float32]], number: int
+    ) -> None:
+        """Programs the weights with measured conductances in uS, an array for each tile."""
+        self._prepare_programming(weight)
+        for tile, values in zip(self.array, conductances, strict=True):
+            flat = values.reshape(-1, values.shape[-1])
+            tile._core.program_measured(flat, number)  # noqa: SLF001 - of this package
+
+    def _prepare_programming(self, weight: Tensor) -> None:
         self._unprogram()
         self.write(weight)
         self._was_programmed = False
-        zeros = [tile._core.program(number) for tile in self.array]  # noqa: SLF001
-        return sum(map(int, zeros))
 
     def unprogram(self) -> None:
         """Returns to reads of the weights."""
@@ -127,23 +176,74 @@ class HeldWeights:
     def drift(self, time: float, redraw: int) -> None:
         """Lets reads see the programmed array at that time."""
         self.array.changes += 1
+        self.points = 1
+        self.affine = None
         for tile in self.array:
             tile._core.drift(time, redraw)  # noqa: SLF001 - of this package
 
+    def converted(self, x: Tensor) -> Tensor:
+        """Returns the inputs [m, groups * in_features] as the DACs of the tiles convert them."""
+        if self.array.config.forward.is_perfect:  # type: ignore[attr-defined]
+            return x
+        seen = torch.empty_like(x)
+        for i in range(0, len(self.array.rows), len(self.array.rows) // self.array.groups):
+            for col, tile in zip(self.array.cols, self.array.grid[i], strict=True):
+                lines = self.array.lines(i, col)
+                part = x[:, lines].contiguous()
+                to = torch.empty_like(part)
+                tile._core.converted(for_tile(part), for_tile(to))  # noqa: SLF001
+                seen[:, lines] = to
+        return seen
+
+    def product(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Returns the exact product W x of each group, [m, out_features]."""
+        groups = self.array.groups
+        matrix = weight.detach().reshape(self.array.shape).float()
+        if groups == 1:
+            return x @ matrix.t()
+        blocks = matrix.reshape(groups, -1, matrix.shape[1])
+        return torch.einsum("mgc,grc->mgr", x.reshape(len(x), groups, -1), blocks).flatten(1)
+
     def gradient(self, x: Tensor, d: Tensor) -> Tensor:
         """Returns d^T x [out_features, in_features], of each group for itself."""
-        groups = self.array.groups
-        if groups == 1:
-            return d.t() @ x
-        blocks = torch.einsum(
-            "mgr,mgc->grc", d.reshape(len(d), groups, -1), x.reshape(len(x), groups, -1)
-        )
-        return blocks.reshape(self.array.shape)
+        return gradient_of(self.array, x, d)
+
+    def by_points(self, x: Tensor, steps: int) -> Tensor:
+        """Sorts rows of time steps, each with a mini-batch for each point, by the points."""
+        return x.reshape(steps, self.points, -1, x.shape[1]).transpose(0, 1).reshape(x.shape)
+
+    def by_steps(self, y: Tensor, steps: int) -> Tensor:
+        """The inverse of `by_points`."""
+        return y.reshape(self.points, steps, -1, y.shape[1]).transpose(0, 1).reshape(y.shape)
 
     def _unprogram(self) -> None:
+        self.points = 1
+        self.affine = None
         for tile in self.array:
             tile._core.unprogram()  # noqa: SLF001 - of this package
 
 
-def _version(weight: Tensor) -> tuple[int, int]:
+def _warn_once() -> None:
+    """Warns, once in a process, of an evaluation that sees the weights and no array."""
+    if not _warned:
+        _warned.append(True)
+        warnings.warn(_UNPROGRAMMED, stacklevel=2)
+
+
+_warned: list[bool] = []
+
+
+def version_of(weight: Tensor) -> tuple[int, int]:
+    """Returns a mark that differs after every write to a tensor."""
     return weight.data_ptr(), weight._version  # noqa: SLF001 - torch's counter of writes
+
+
+def gradient_of(array: TileArray, x: Tensor, d: Tensor) -> Tensor:
+    """Returns d^T x [out_features, in_features] of the tiles, of each group for itself."""
+    groups = array.groups
+    if groups == 1:
+        return d.t() @ x
+    blocks = torch.einsum(
+        "mgr,mgc->grc", d.reshape(len(d), groups, -1), x.reshape(len(x), groups, -1)
+    )
+    return blocks.reshape(array.shape)

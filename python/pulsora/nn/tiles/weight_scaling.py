@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["WeightScaling", "reach", "require_finite_weights", "require_scales", "written_to"]
 
 
+_DEVIATIONS = 3.0  # of weight_scaling = "sigma"
+
+
 class WeightScaling(NamedTuple):
     """How weights [out_features, in_features] are divided before they are written to cells.
 
@@ -27,11 +30,14 @@ class WeightScaling(NamedTuple):
         omega: Size of the largest weight after scaling, in units of the cells.
         per: Whether there is one scale for the 'layer', or one for each 'output', a row.
         by_width: Whether sqrt(3 / in_features) becomes omega instead, whatever the weights are.
+        deviations: If not 0, so many standard deviations of the weights become omega instead of the
+            largest weight.
     """
 
     omega: float
     per: str
     by_width: bool = False
+    deviations: float = 0.0
 
     @staticmethod
     def of(
@@ -54,12 +60,15 @@ class WeightScaling(NamedTuple):
             )
         if weight_scaling == "abs_max":
             return WeightScaling(reach(written_to(config)), scaling_per)
+        if weight_scaling == "sigma":
+            omega = reach(written_to(config))
+            return WeightScaling(omega, scaling_per, deviations=_DEVIATIONS)
         if weight_scaling == "width":
             return WeightScaling(reach(written_to(config)), scaling_per, by_width=True)
         if not _is_positive(weight_scaling):
             raise ValueError(
-                f"weight_scaling = {weight_scaling!r}: write None, 'abs_max', 'width', or what the "
-                "largest weight shall become in the cells, a number above 0"
+                f"weight_scaling = {weight_scaling!r}: write None, 'abs_max', 'sigma', 'width', or "
+                "what the largest weight shall become in the cells, a number above 0"
             )
         return WeightScaling(float(weight_scaling), scaling_per)
 
@@ -71,6 +80,10 @@ class WeightScaling(NamedTuple):
             rows, columns = weights.shape
             size = math.sqrt(3.0 / columns) / self.omega
             return torch.full((rows if self.per == "output" else 1,), size, dtype=torch.float32)
+        if self.deviations > 0.0:
+            lines = weights if self.per == "output" else weights.reshape(1, -1)
+            sizes = self.deviations * lines.std(dim=1, correction=0)
+            return torch.where(sizes > 0.0, sizes / self.omega, torch.ones_like(sizes)).float()
         sizes = weights.abs().amax(1) if self.per == "output" else weights.abs().amax()[None]
         return torch.where(sizes > 0.0, sizes / self.omega, torch.ones_like(sizes)).float()
 
@@ -116,10 +129,10 @@ def reach(device: Device | None) -> float:
     )
     if bound <= 0.0:
         raise ValueError(
-            f"weight_scaling = 'abs_max' or 'width': cells of {device.model} have bounds w_max and "
-            "w_min that are not on both sides of 0, or spread too far; write what the largest "
-            "weight shall become in the cells, a number above 0. (Loaded adapters need cells with "
-            "both bounds.)"
+            f"weight_scaling = 'abs_max', 'sigma' or 'width': cells of {device.model} have bounds "
+            "w_max and w_min that are not on both sides of 0, or spread too far; write what the "
+            "largest weight shall become in the cells, a number above 0. (Loaded adapters need "
+            "cells with both bounds.)"
         )
     return bound
 

@@ -5,6 +5,7 @@
 #include "array/cpu/dense.h"
 #include "array/cpu/sparse.h"
 #include "array/line_events.h"
+#include "array/program_cells.h"
 
 // The CPU kernels of a device model, compiled once per instruction set from this one text. Lanes
 // are kBlock neighbouring cells; every loop over lanes is free of branches and calls, so that the
@@ -160,6 +161,17 @@ struct Kernels {
                        void *) {
     overCells(Array<Device>::of(a), TapLine<Device>{taps}, begin, end);
   }
+
+  static void program(const CellArray &a, const CellProgram &program, uint64_t *sent, int64_t begin,
+                      int64_t end, void *) {
+    const Array<Device> array = Array<Device>::of(a);
+    const ProgramCell<Device> work{program};
+    ProgramCounts mine{};
+    uint64_t pulses = 0;
+    for (int64_t i = begin; i < end; ++i) pulses += work(array, i, mine);
+    __atomic_fetch_add(sent, pulses, __ATOMIC_RELAXED);
+    mine.addTo(program.counts);
+  }
 };
 
 }  // namespace cpu
@@ -167,9 +179,9 @@ struct Kernels {
 template <class Device, Isa isa>
 const PulsedKernels &cpuKernels() {
   using K = cpu::Kernels<isa, Device>;
-  static constexpr PulsedKernels kTable = {&K::construct,  &K::update,  nullptr,   &K::describe,
-                                           &K::balance,    &K::relax,   &K::reset, &K::write,
-                                           &K::pulseLines, &K::tapLines};
+  static constexpr PulsedKernels kTable = {&K::construct,  &K::update,   nullptr,    &K::describe,
+                                           &K::balance,    &K::relax,    &K::reset,  &K::write,
+                                           &K::pulseLines, &K::tapLines, &K::program};
   return kTable;
 }
 

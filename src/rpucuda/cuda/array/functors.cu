@@ -2,6 +2,7 @@
 
 #include "array/cell_functors.h"
 #include "array/line_copies.h"
+#include "array/program_cells.h"
 #include "cuda/core/for_each.cuh"
 
 namespace pulsora {
@@ -13,6 +14,8 @@ PULSORA_ON_GPU(StoredWeight);
 PULSORA_ON_GPU(DescribeSeen);
 PULSORA_ON_GPU(ColumnScaler);
 PULSORA_ON_GPU(ScaledCopier);
+PULSORA_ON_GPU(ProgramStart);
+PULSORA_ON_GPU(SlotAdder);
 PULSORA_ON_GPU(LineReader);
 PULSORA_ON_GPU(TapReader);
 PULSORA_ON_GPU(LineWriter);

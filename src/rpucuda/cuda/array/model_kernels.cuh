@@ -2,9 +2,11 @@
 
 #include "array/cell_events.h"
 #include "array/line_events.h"
+#include "array/program_cells.h"
 #include "cuda/array/batch_update.cuh"
 #include "cuda/array/model_launches.h"
 #include "cuda/array/pulsed_update.cuh"
+#include "cuda/core/warp_sum.cuh"
 
 // The device half of a device model's kernels: all of its code for a GPU. nvcc reads it for
 // built-in models; NVRTC, which has neither CUDA's headers nor a host, reads it for models that are
@@ -40,12 +42,41 @@ __global__ void __launch_bounds__(kCellThreads)
        i += stride) {
     mine += work(array, i);
   }
-  const unsigned ofWarp = __reduce_add_sync(0xffffffffu, mine);
+  const unsigned ofWarp = warpSum(mine);
   if ((threadIdx.x & 31) == 0 && ofWarp) atomicAdd(&together, ofWarp);
   __syncthreads();
   if (threadIdx.x == 0 && together) {
     atomicAdd(reinterpret_cast<unsigned long long *>(sent),
               static_cast<unsigned long long>(together));
+  }
+}
+
+/// Carries out a CellProgram for the cells [begin, end), and adds the number of pulses to `*sent`.
+template <class Device>
+__global__ void __launch_bounds__(kCellThreads)
+    programKernel(Array<Device> array, ProgramCell<Device> work, uint64_t *sent, int64_t begin,
+                  int64_t end) {
+  awaitEarlier();
+  __shared__ ProgramCounts together;
+  __shared__ uint64_t pulses;
+  if (threadIdx.x == 0) {
+    together = {};
+    pulses = 0;
+  }
+  __syncthreads();
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kCellThreads;
+  ProgramCounts mine{};
+  uint64_t own = 0;
+  for (int64_t i = begin + static_cast<int64_t>(blockIdx.x) * kCellThreads + threadIdx.x; i < end;
+       i += stride) {
+    own += work(array, i, mine);
+  }
+  mine.addTo(&together);
+  if (own) atomicAddTo(&pulses, own);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    together.addTo(work.program.counts);
+    if (pulses) atomicAddTo(sent, pulses);
   }
 }
 
@@ -74,6 +105,8 @@ constexpr auto codeOf() {
     return &pulseLinesKernel<Device>;
   } else if constexpr (kernel == ModelKernel::TapLines) {
     return &cellsKernel<Device, TapLine<Device>>;
+  } else if constexpr (kernel == ModelKernel::Program) {
+    return &programKernel<Device>;
   } else if constexpr (kernel == ModelKernel::UpdateOne) {
     return &updateKernel<Device, 1>;
   } else if constexpr (kernel == ModelKernel::UpdateTwo) {

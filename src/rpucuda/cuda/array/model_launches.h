@@ -2,6 +2,7 @@
 
 #include "array/cell_events.h"
 #include "array/line_events.h"
+#include "array/program_cells.h"
 #include "cuda/array/launch_arguments.h"
 #include "cuda/core/grid.h"
 #include "devices/batch_noise.h"
@@ -23,6 +24,7 @@ enum class ModelKernel : int {
   Write,
   PulseLines,
   TapLines,
+  Program,
   UpdateOne,
   UpdateTwo,
   UpdateMost,
@@ -31,7 +33,7 @@ enum class ModelKernel : int {
   MergeTiles,
   Deferred,
 };
-constexpr int kModelKernels = 14;
+constexpr int kModelKernels = 15;
 
 /// The kernels of `Device` as a table. The Launcher has
 ///
@@ -86,6 +88,14 @@ struct ModelLaunches {
                        void *stream) {
     overCells<ModelKernel::TapLines>(Array<Device>::of(array), TapLine<Device>{taps}, begin, end,
                                      stream);
+  }
+
+  static void program(const CellArray &array, const CellProgram &program, uint64_t *sent,
+                      int64_t begin, int64_t end, void *stream) {
+    if (begin >= end) return;
+    Launcher::template launch<ModelKernel::Program>(stream, gridFor(end - begin, kCellThreads),
+                                                    kCellThreads, Array<Device>::of(array),
+                                                    ProgramCell<Device>{program}, sent, begin, end);
   }
 
   template <ModelKernel kernel, int kArrays>
@@ -155,9 +165,9 @@ struct ModelLaunches {
         words, deferred);
   }
 
-  static constexpr PulsedKernels kTable = {&construct,  &update,  &updateTogether, &describe,
-                                           &balance,    &relax,   &reset,          &write,
-                                           &pulseLines, &tapLines};
+  static constexpr PulsedKernels kTable = {&construct,  &update,   &updateTogether, &describe,
+                                           &balance,    &relax,    &reset,          &write,
+                                           &pulseLines, &tapLines, &program};
 };
 
 }  // namespace gpu

@@ -3,6 +3,7 @@
 #include "cuda/array/update_dense.cuh"
 #include "cuda/array/update_plain.cuh"
 #include "cuda/array/update_sparse.cuh"
+#include "cuda/core/warp_sum.cuh"
 
 // The pulsed update on the GPU. A thread holds one cell in registers and walks through the
 // mini-batch; the steps come from devices/pulse_rule.h. The pulses, which the kernel learns on
@@ -49,7 +50,7 @@ __device__ __forceinline__ void updateBlock(const Array<Device> &a, const PulseW
       if (c.live) pulses += updatePlain(c, a, p, layout, samples);
     }
   }
-  const unsigned warpPulses = __reduce_add_sync(0xffffffffu, pulses);
+  const unsigned warpPulses = warpSum(pulses);
   if ((threadIdx.x & 31) == 0 && warpPulses) atomicAdd(&shared.pulses, warpPulses);
   __syncthreads();
   if (threadIdx.x == 0 && shared.pulses) {

@@ -19,6 +19,20 @@ __device__ inline void copyWordAsync(uint32_t *shared, const uint32_t *global, b
 #endif
 }
 
+/// Begins to copy 16 bytes to an address in shared memory; writes 0 unless they are `there`.
+__device__ inline void copyPieceAsync(uint32_t shared, const void *global, bool there) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
+               "r"(there ? 16 : 0)
+               : "memory");
+#else
+  const uint4 piece = there ? *static_cast<const uint4 *>(global) : make_uint4(0, 0, 0, 0);
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(piece.x), "r"(piece.y),
+               "r"(piece.z), "r"(piece.w)
+               : "memory");
+#endif
+}
+
 /// Makes one group of the copies that this thread has begun since the last group.
 __device__ inline void endCopyGroup() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800

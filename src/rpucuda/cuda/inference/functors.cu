@@ -13,6 +13,7 @@ PULSORA_ON_GPU(Filler);
 PULSORA_ON_GPU(WeightModifier);
 PULSORA_ON_GPU(LargestOfRows);
 PULSORA_ON_GPU(RowNormaliser);
+PULSORA_ON_GPU(RowQuantile);
 PULSORA_ON_GPU(FactorOfColumns);
 PULSORA_ON_GPU(FactorOfRows);
 PULSORA_ON_GPU(ReferenceColumn);

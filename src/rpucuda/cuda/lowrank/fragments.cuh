@@ -34,10 +34,24 @@ struct Pair<Half> {
   }
   static __device__ inline void multiply(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
                                          uint32_t a3, uint32_t b0, uint32_t b1) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+    multiplyHalf(d, a0, a1, b0);
+    multiplyHalf(d, a2, a3, b1);
+#else
     asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
         "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+#endif
+  }
+
+ private:
+  /// The product of depth 8, the only one of compute capability 7.5.
+  static __device__ inline void multiplyHalf(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t b) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 "
+        "{%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a0), "r"(a1), "r"(b));
   }
 };
 template <>
@@ -51,10 +65,14 @@ struct Pair<BFloat16> {
   }
   static __device__ inline void multiply(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2,
                                          uint32_t a3, uint32_t b0, uint32_t b1) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+    __trap();  // never launched: see multiplies()
+#else
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
         "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+#endif
   }
 };
 
@@ -191,6 +209,12 @@ struct GpuFacts {
   int capability = 0;  // 90: compute capability 9.0
 };
 GpuFacts factsOf(int device);
+
+/// Whether the tensor cores of a GPU multiply numbers of a type (of single precision, as several
+/// tf32 terms). The kernels of other types are compiled for such a GPU, but must not be launched.
+inline bool multiplies(const GpuFacts &gpu, ElementType type) {
+  return gpu.capability >= (type == ElementType::Float16 ? 75 : 80);
+}
 
 /// Whether rows can be read and written in pieces of 16 bytes.
 inline bool hasPieces(ConstAnyMatrix m) {

@@ -39,6 +39,7 @@ GpuFacts factsOf(int device) {
 
 bool cudaGatedLowRank(const Context &context, const GatedLowRank &update, ConstAnyMatrix base,
                       AnyMatrix y) {
+  if (!lowrank::multiplies(lowrank::factsOf(context.device), update.x.type)) return false;
   switch (update.x.type) {
     case ElementType::Float16:
       return lowrank::forward16<Half>(context, update, base, y);
@@ -73,6 +74,7 @@ bool cudaGatedLowRankLinearPays(const Context &context, const GatedLowRank &upda
 
 bool cudaGatedLowRankBackward(const Context &context, const GatedLowRank &update, ConstAnyMatrix dy,
                               const GatedGradients &gradients) {
+  if (!lowrank::multiplies(lowrank::factsOf(context.device), update.x.type)) return false;
   switch (update.x.type) {
     case ElementType::Float16:
       return lowrank::backward16<Half>(context, update, dy, gradients) ||
@@ -88,7 +90,8 @@ bool cudaGatedLowRankBackward(const Context &context, const GatedLowRank &update
 
 int64_t cudaGatedLowRankScratch(const Context &context, const GatedLowRank &update,
                                 ConstAnyMatrix dy, const GatedGradients &gradients) {
-  if (update.x.type == ElementType::Float32) return 0;
+  const bool fits = lowrank::multiplies(lowrank::factsOf(context.device), update.x.type);
+  if (update.x.type == ElementType::Float32 || !fits) return 0;
   return lowrank::scratchOfBackward16(context, update, dy, gradients);
 }
 

@@ -144,6 +144,7 @@ __global__ void __launch_bounds__(kThreads, 2) stackKernel(const __grid_constant
 bool canStack32(const Context &context, const GatedLowRank &update, ConstAnyMatrix weight,
                 ConstAnyMatrix y) {
   const int64_t n = update.v.cols;
+  if (!multiplies(factsOf(context.device), ElementType::Float32)) return false;
   return n > 0 && n <= 16 && context.gpuProducts != GpuProducts::Reproducible &&
          update.x.cols > 0 && hasPieces(update.x) && isCountable(y.rows) && isCountable(y.cols) &&
          isCountable(update.x.cols) && weight.data;

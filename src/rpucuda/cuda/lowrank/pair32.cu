@@ -86,13 +86,6 @@ __device__ inline void multiply(float (&d)[4], const Split4 &a, const Split2 &b)
   multiplyTile(d, a.big, b.big);
 }
 
-__device__ inline void copyPiece(float *to, const float *from, bool isThere) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                   static_cast<uint32_t>(__cvta_generic_to_shared(to))),
-               "l"(from), "r"(isThere ? 16 : 0)
-               : "memory");
-}
-
 template <int kSlab>
 __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant__ Pair32 p) {
   using Shared = Memory<kSlab>;
@@ -114,7 +107,8 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
       const bool isThere = tile * kTileRows + row < p.m && col0 + col < p.n;
       const int64_t from =
           isThere ? (int64_t{tile} * kTileRows + row) * p.dc.rowStride + col0 + col : 0;
-      copyPiece(&shared.tile[stage][row][col], p.dc.data + from, isThere);
+      copyPieceAsync(static_cast<uint32_t>(__cvta_generic_to_shared(&shared.tile[stage][row][col])),
+                     p.dc.data + from, isThere);
     }
   };
   // A thread has one element of a tile of a, and of a tile's result da.

@@ -2,10 +2,13 @@
 
 #include "cuda/core/for_each.cuh"
 #include "lrtt/functors.h"
+#include "lrtt/rest.h"
 
 namespace pulsora {
 
 PULSORA_ON_GPU(GateGradient);
 PULSORA_ON_GPU(SignDrawer);
+PULSORA_ON_GPU(GramFactor);
+PULSORA_ON_GPU(RestSolver);
 
 }  // namespace pulsora

@@ -7,10 +7,13 @@
 namespace pulsora {
 
 PULSORA_ON_GPU(MeasureRow);
+PULSORA_ON_GPU(FirstScale);
+PULSORA_ON_GPU(QuietInput);
 PULSORA_ON_GPU(AverageScales);
 PULSORA_ON_GPU(ConvertInput);
 PULSORA_ON_GPU(SumConverted);
 PULSORA_ON_GPU(FinishOutput);
+PULSORA_ON_GPU(NegativeInputs);
 PULSORA_ON_GPU(NextRead);
 PULSORA_ON_GPU(Magnitudes);
 PULSORA_ON_GPU(ReformInput);

@@ -179,23 +179,47 @@ constexpr int kTile =
     32;  // rows and outputs of a block's piece of the product, and products per slice
 constexpr int kPerThread = kTile * kTile / kRepeatThreads;
 
-using Slice = float[kTile][kTile + 1];
+template <class T>
+using Slice = T[kTile][kTile + 1];
 
-/// Loads m(row0 + i, k0 + k) into slice[k][i]; 0 outside.
-__device__ void loadSlice(MatrixView<const float> m, int64_t row0, int64_t k0, Slice &slice) {
+/// Loads of(m(row0 + i, k0 + k)) into slice[k][i]; 0 outside.
+template <class T, class Of>
+__device__ void loadSlice(MatrixView<const float> m, int64_t row0, int64_t k0, Slice<T> &slice,
+                          const Of &of) {
   const bool alongRow = m.colStride == 1;
   for (int i = static_cast<int>(threadIdx.x); i < kTile * kTile; i += kRepeatThreads) {
     const int row = alongRow ? i / kTile : i % kTile;
     const int k = alongRow ? i % kTile : i / kTile;
-    slice[k][row] = row0 + row < m.rows && k0 + k < m.cols ? m(row0 + row, k0 + k) : 0.0f;
+    slice[k][row] = row0 + row < m.rows && k0 + k < m.cols ? of(m(row0 + row, k0 + k)) : T{0};
   }
 }
 
+/// The operations of a product in floating point, and of one in integers.
+struct FloatProduct {
+  using Factor = float;
+  using Sum = float;
+  __device__ float input(float u) const { return u; }
+  __device__ float weight(float w) const { return w; }
+  __device__ static void add(float &sum, float u, float w) { sum = pulsora::fma(u, w, sum); }
+  __device__ float result(float sum) const { return sum; }
+};
+struct IntegerProduct {
+  using Factor = int32_t;
+  using Sum = int64_t;
+  const PlainRead &read;
+
+  __device__ int32_t input(float level) const { return __float2int_rn(level); }
+  __device__ int32_t weight(float w) const { return integerOf(read.integers, w); }
+  __device__ static void add(int64_t &sum, int32_t n, int32_t v) { sum += int64_t{n} * v; }
+  __device__ float result(int64_t sum) const { return valueOf(sum, read.unit); }
+};
+
 /// sums = inputs weights^T, piece by piece over all blocks.
-__device__ void multiplyTogether(MatrixView<const float> inputs, MatrixView<const float> weights,
-                                 float *sums) {
-  __shared__ Slice inputSlice;
-  __shared__ Slice weightSlice;
+template <class Product>
+__device__ void multiplyTogether(const Product &product, MatrixView<const float> inputs,
+                                 MatrixView<const float> weights, float *sums) {
+  __shared__ Slice<typename Product::Factor> inputSlice;
+  __shared__ Slice<typename Product::Factor> weightSlice;
   const int64_t across = (weights.rows + kTile - 1) / kTile;
   const int64_t pieces = across * ((inputs.rows + kTile - 1) / kTile);
   const int column = static_cast<int>(threadIdx.x) % kTile;
@@ -203,24 +227,26 @@ __device__ void multiplyTogether(MatrixView<const float> inputs, MatrixView<cons
   for (int64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
     const int64_t row0 = piece / across * kTile;
     const int64_t line0 = piece % across * kTile;
-    float acc[kPerThread] = {};
+    typename Product::Sum acc[kPerThread] = {};
     for (int64_t k0 = 0; k0 < inputs.cols; k0 += kTile) {
       __syncthreads();
-      loadSlice(inputs, row0, k0, inputSlice);
-      loadSlice(weights, line0, k0, weightSlice);
+      loadSlice<typename Product::Factor>(inputs, row0, k0, inputSlice,
+                                          [&](float u) { return product.input(u); });
+      loadSlice<typename Product::Factor>(weights, line0, k0, weightSlice,
+                                          [&](float w) { return product.weight(w); });
       __syncthreads();
 #pragma unroll 8
       for (int k = 0; k < kTile; ++k) {
-        const float w = weightSlice[k][column];
+        const auto w = weightSlice[k][column];
 #pragma unroll
-        for (int i = 0; i < kPerThread; ++i)
-          acc[i] = pulsora::fma(inputSlice[k][firstRow + i], w, acc[i]);
+        for (int i = 0; i < kPerThread; ++i) Product::add(acc[i], inputSlice[k][firstRow + i], w);
       }
     }
     for (int i = 0; i < kPerThread; ++i) {
       const int64_t row = row0 + firstRow + i;
       const int64_t line = line0 + column;
-      if (row < inputs.rows && line < weights.rows) sums[row * weights.rows + line] = acc[i];
+      if (row < inputs.rows && line < weights.rows)
+        sums[row * weights.rows + line] = product.result(acc[i]);
     }
   }
 }
@@ -288,8 +314,12 @@ __device__ void repeatRead(const SumOfReads &both) {
     if (input.sums || input.squares) {
       for (int64_t i = first; i < count; i += stride) sumConverted(input, i);
     }
-    multiplyTogether(rowMajor<const float>(input.converted, count, input.in.cols), r.weights,
-                     r.sums);
+    const auto inputs = rowMajor<const float>(input.converted, count, input.in.cols);
+    if (r.integers.exist()) {
+      multiplyTogether(IntegerProduct{r}, inputs, r.weights, r.sums);
+    } else {
+      multiplyTogether(FloatProduct{}, inputs, r.weights, r.sums);
+    }
     grid.sync();
     OutputStage output = r.output;
     output.list = input.list;

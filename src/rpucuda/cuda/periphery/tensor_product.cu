@@ -1,3 +1,4 @@
+#include "cuda/core/async_copy.cuh"
 #include "cuda/core/launch.cuh"
 #include "periphery/read_kernels.h"
 
@@ -41,20 +42,18 @@ struct Problem {
   bool beside;  // whether to overlap the previous kernel
 };
 
-/// Copies 16 bytes to shared memory without waiting for them; zeros unless they are `there`.
-__device__ inline void copyQuad(uint32_t to, const float *from, bool there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-               "r"(there ? 16 : 0));
-}
-
 /// sums += a b for tiles of 16 x 8 and 8 x 8 that the warp's lanes share; elements have the order
 /// of the instruction.
 __device__ inline void multiplyTile(float (&sums)[4], const uint32_t (&a)[4],
                                     const uint32_t (&b)[2]) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  __trap();  // never launched: see cudaProductParts()
+#else
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
       "{%0,%1,%2,%3};"
       : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#endif
 }
 
 /// value = big + small: big rounded to 11 bits, small exact; the tensor cores use 11 bits of small.
@@ -117,7 +116,8 @@ struct Loader {
     for (int i = 0; i < kInputCopies; ++i) {
       const bool there = inside && inputRow + i * kRowsOfCopy < p.rows;
       const int64_t from = static_cast<int64_t>(i * kRowsOfCopy) * p.depth + first;
-      copyQuad(shared + inputsTo + 16U * kThreads * i, there ? inputs + from : p.inputs, there);
+      copyPieceAsync(shared + inputsTo + 16U * kThreads * i, there ? inputs + from : p.inputs,
+                     there);
     }
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
@@ -126,7 +126,7 @@ struct Loader {
       const bool there = line + lineStep < p.lines && depth + depthStep < left;
       const int64_t from = kAlongInputs ? lineStep * p.lead + first : (depthStep + first) * p.lead;
       const uint32_t to = kAlongInputs ? weightsTo : weightsTo ^ 16U * ((i & 3) << 1);
-      copyQuad(shared + to + 16U * kThreads * i, there ? weights + from : p.weights, there);
+      copyPieceAsync(shared + to + 16U * kThreads * i, there ? weights + from : p.weights, there);
     }
   }
 };
@@ -224,13 +224,13 @@ __global__ void __launch_bounds__(kThreads, 2)
   float sums[2][kRowTiles][4] = {};
   const auto ask = [&](int step) {
     if (step < steps) loader.ask(step % kStages, step * kDepth, depth - step * kDepth);
-    asm volatile("cp.async.commit_group;");  // also an empty group, so that groups can be counted
+    endCopyGroup();  // also an empty group, so that groups can be counted
   };
 #pragma unroll
   for (int step = 0; step < kStages - 1; ++step) ask(step);
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 2) : "memory");
+    awaitCopies<kStages - 2>();
     __syncthreads();
     ask(step + kStages - 1);
     multiplyStage<kAlongInputs, kExact>(stages + step % kStages * kStageQuads, sums);
@@ -268,7 +268,11 @@ void multiply(const Context &context, const Problem &p, unsigned parts) {
 
 }  // namespace
 
-int64_t cudaProductParts(MatrixView<const float> weights, int64_t rows) {
+int64_t cudaProductParts(const Context &context, MatrixView<const float> weights, int64_t rows) {
+  int major = 0;
+  PULSORA_CUDA_CHECK(
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, context.device));
+  if (major < 8) return 0;  // no tf32
   const int64_t lines = weights.rows;
   const int64_t depth = weights.cols;
   const int64_t lead = weights.colStride == 1 ? weights.rowStride : weights.colStride;

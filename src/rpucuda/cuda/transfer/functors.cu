@@ -13,6 +13,8 @@ PULSORA_ON_GPU(WholePulses);
 PULSORA_ON_GPU(DrivenLines);
 PULSORA_ON_GPU(LineProduct);
 PULSORA_ON_GPU(LineCounts);
+PULSORA_ON_GPU(Ones);
+PULSORA_ON_GPU(TrainClips);
 PULSORA_ON_GPU(Scaler);
 PULSORA_ON_GPU(LineCollector);
 PULSORA_ON_GPU(ChopperTurner);
@@ -20,5 +22,7 @@ PULSORA_ON_GPU(ChoppedInput);
 PULSORA_ON_GPU(AutoRates);
 PULSORA_SUM_ON_GPU(ProductTerm);
 PULSORA_ON_GPU(PulseTrainDrives);
+PULSORA_ON_GPU(TransferTargets);
+PULSORA_ON_GPU(MissingWeights);
 
 }  // namespace pulsora

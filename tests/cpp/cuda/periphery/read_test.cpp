@@ -1,5 +1,7 @@
 #include <cmath>
+#include <functional>
 #include <gtest/gtest.h>
+#include <vector>
 
 #include "cuda/cuda_test_util.h"
 #include "linalg/gemm.h"
@@ -191,6 +193,121 @@ TEST(CudaTile, Property36_InjectedReadsAgreeToRounding) {
               << "result " << r << ", element " << i;
         }
       }
+    }
+  }
+}
+
+/// Settings of reads whose product is in integers.
+std::vector<std::function<void(IOParameters &)>> integerSettings() {
+  const auto wires = [](IOParameters &io) {
+    io.ir_drop = 1.0f;
+    io.ir_drop_gw_div_gmax = 100.0f;
+    io.v_offset_std = 0.1f;
+    io.r_series = 0.02f;
+  };
+  return {[](IOParameters &) {},
+          [](IOParameters &io) { io.weight_bits = 16; },
+          [](IOParameters &io) { io.inp_res = 1.0f / 20000.0f; },
+          [](IOParameters &io) {
+            io.inp_res = 1.0f / 20000.0f;
+            io.weight_bits = 16;
+          },
+          [](IOParameters &io) { io.out_bound = 1.0f; },
+          [](IOParameters &io) { io.inp_sto_round = io.out_sto_round = true; },
+          [](IOParameters &io) { io.inp_asymmetry = 0.2f; },
+          [](IOParameters &io) {
+            io.w_noise = 0.05f;
+            io.w_noise_type = WeightNoiseType::AdditiveConstant;
+          },
+          wires,
+          [=](IOParameters &io) {
+            wires(io);
+            io.mv_type = MvType::PosNegSeparateDigitalSum;
+            io.inp_asymmetry = 0.1f;
+            io.out_bound = 2.0f;
+            io.w_noise = 0.02f;
+            io.w_noise_type = WeightNoiseType::PcmRead;
+            io.w_read_asymmetry_dtod = 0.1f;
+            io.out_nonlinearity = 0.3f;
+          }};
+}
+
+// With the default choice of products. Shapes lie on both sides of the borders of a block.
+TEST(CudaTile, Property36_ReadsInIntegersHaveTheBitsOfTheCpu) {
+  PULSORA_REQUIRE_GPU();
+  struct Shape {
+    int64_t rows, cols, samples;
+  };
+  const auto settings = integerSettings();
+  for (const Shape &shape :
+       {Shape{3, 5, 4}, Shape{45, 70, 9}, Shape{64, 64, 32}, Shape{65, 129, 33},
+        Shape{300, 257, 64}, Shape{17, 2000, 33}, Shape{6, 25, 4100}}) {
+    const Batch batch = randomBatch(shape.samples, shape.cols, shape.rows, 4);
+    const Batch weights = randomBatch(shape.rows, shape.cols, 1, 5);
+    for (size_t i = 0; i < settings.size(); ++i) {
+      SCOPED_TRACE(message(shape.rows, " x ", shape.cols, ", setting ", i));
+      TileConfig config = singleConfig();
+      for (IOParameters *io : {&config.forward, &config.backward}) {
+        io->weight_bits = 24;
+        settings[i](*io);
+        io->bm_backward = true;
+      }
+      std::vector<std::vector<float>> results[2];
+      for (const Context &context : {cpuContext(), gpuContext()}) {
+        Tile tile(shape.rows, shape.cols, config, 5, 2, context);
+        tile.setWeights(DeviceMatrix(context, weights.xView()).view());
+        const DeviceBatch on(context, batch);
+        DeviceMatrix y(context, shape.samples, shape.rows);
+        DeviceMatrix dx(context, shape.samples, shape.cols);
+        tile.forward(on.x.view(), y.view());
+        tile.backward(on.d.view(), dx.view());
+        results[context.onCpu() ? 0 : 1] = {y.host(context), dx.host(context)};
+      }
+      for (size_t r = 0; r < 2; ++r)
+        ASSERT_TRUE(sameBits(results[0][r], results[1][r])) << "result " << r;
+    }
+  }
+}
+
+// Long rows, whose sums of 32 bits are moved on.
+TEST(CudaTile, Property36_LongReadsInIntegersHaveTheBitsOfTheCpu) {
+  PULSORA_REQUIRE_GPU();
+  for (const float resolution : {1.0f / 126.0f, 1.0f / 20000.0f}) {
+    for (const int bits : {24, 16}) {
+      constexpr int64_t kCols = 40000;
+      TileConfig config = singleConfig();
+      config.forward.weight_bits = bits;
+      config.forward.inp_res = resolution;
+      Batch batch = randomBatch(3, kCols, 2, 4);
+      for (float &v : batch.x) v = 1.0f;  // the largest sums
+      std::vector<float> results[2];
+      for (const Context &context : {cpuContext(), gpuContext()}) {
+        Tile tile(2, kCols, config, 5, 2, context);
+        std::vector<float> ones(2 * kCols, 1.0f);
+        tile.setWeights(DeviceMatrix(context, rowMajor<const float>(ones.data(), 2, kCols)).view());
+        const DeviceBatch on(context, batch);
+        DeviceMatrix y(context, 3, 2);
+        tile.forward(on.x.view(), y.view());
+        results[context.onCpu() ? 0 : 1] = y.host(context);
+      }
+      ASSERT_TRUE(sameBits(results[0], results[1])) << bits << " bits, " << resolution;
+    }
+  }
+}
+
+// Reads, projections and transfers of an adapter, and the training that they lead to.
+TEST(CudaTile, Property36_TrainingWithReadsInIntegersHasTheBitsOfTheCpu) {
+  PULSORA_REQUIRE_GPU();
+  for (TileConfig config : {singleConfig(), lrttConfig()}) {
+    for (const int bits : {24, 16}) {
+      config.forward.weight_bits = config.backward.weight_bits = bits;
+      const Course cpu = train(cpuContext(), config, 6);
+      const Course gpu = train(gpuContext(), config, 6);
+      // The last result is the effective weight, with a product in floating point; the arrays that
+      // it is made of are in the state.
+      for (size_t r = 0; r + 1 < cpu.results.size(); ++r)
+        ASSERT_TRUE(sameBits(cpu.results[r], gpu.results[r])) << bits << " bits, result " << r;
+      ASSERT_TRUE(sameState(cpu.state, gpu.state)) << bits << " bits";
     }
   }
 }

@@ -91,6 +91,55 @@ TEST(CudaProgramming, Property61_HasTheBitsOfTheCpu) {
   }
 }
 
+TEST(CudaProgramming, Property65_ReadsAtManyPointsHaveTheBitsOfTheCpu) {
+  PULSORA_REQUIRE_GPU();
+  const auto read = [](const Context &context, const TileConfig &config) {
+    Tile tile(kOut, kIn, config, 5, 2, context);
+    const Batch batch = randomBatch(18, kIn, kOut, 4);
+    const DeviceBatch on(context, batch);
+    std::vector<float> w;
+    for (int64_t i = 0; i < kOut * kIn; ++i)
+      w.push_back(0.3f * std::sin(static_cast<float>(i) * 1.7f));
+    const DeviceMatrix weights(context, rowMajor<const float>(w.data(), kOut, kIn));
+    tile.setWeights(weights.view());
+    std::vector<std::vector<float>> values;
+    DeviceMatrix y(context, 18, kOut), seen(context, 18, kIn);
+    tile.programming().convertInputs(on.x.view(), seen.view());
+    values.push_back(seen.host(context));
+    tile.programming().programMany({{3, 0.0, 0, 4}, {3, 60.0, 0, 4}, {8, 1e5, 1, 4}});
+    for (int i = 0; i < 2; ++i) {
+      tile.forward(on.x.view(), y.view(), {0, -1, true});
+      values.push_back(y.host(context));
+    }
+    const int64_t devices = tile.programming().devicesOfCell();
+    DeviceMatrix g(context, kOut * kIn, devices);
+    tile.programming().getConductances(Conductances::Programmed, g.view());
+    tile.programming().programMeasured(g.view(), 1);
+    tile.programming().drift(3600.0);
+    tile.forward(on.x.view(), y.view(), {0, -1, true});
+    values.push_back(y.host(context));
+    values.push_back(tile.programming().scales());
+    return values;
+  };
+  for (const double window : {0.0, 1e-3}) {
+    for (const double quantile : {1.0, 0.8}) {
+      for (const char *per : {"output", "tile"}) {
+        const auto config = readParams<TileConfig>(
+            Value(Value::Map{{"kind", "inference"},
+                             {"read_window", window},
+                             {"scaling_quantile", quantile},
+                             {"scaling_per", per},
+                             {"forward", Value(Value::Map{{"out_noise_std", 0.2}})}}),
+            "");
+        const auto cpu = read(cpuContext(), config);
+        const auto gpu = read(reproducibleGpu(), config);
+        for (size_t i = 0; i < cpu.size(); ++i)
+          ASSERT_TRUE(sameBits(cpu[i], gpu[i])) << window << " " << quantile << per << " " << i;
+      }
+    }
+  }
+}
+
 TEST(CudaProgramming, Property63_TrainingReadsHaveTheBitsOfTheCpu) {
   PULSORA_REQUIRE_GPU();
   const auto trained = [](const Context &context, const TileConfig &config) {

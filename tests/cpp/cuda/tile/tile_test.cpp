@@ -95,6 +95,41 @@ TEST(CudaTile, Property36_EveryKindAndVariant) {
   }
 }
 
+/// The state after a tile has followed a digital weight for some steps.
+State followed(const Context &context, const std::string &kind) {
+  const TileConfig config = configOf(kind, {{"digital_weight", true}, {"transfer_every", 1}});
+  Tile tile(kCourseRows, kCourseCols, config, 5, 2, context);
+  for (uint64_t step = 0; step < 6; ++step) {
+    Batch batch = randomBatch(kCourseRows, kCourseCols, 1, step);
+    for (float &value : batch.x) value *= 0.3f;
+    const DeviceMatrix master(context, batch.xView());
+    tile.follow(master.view());
+  }
+  return tile.state();
+}
+
+TEST(CudaTile, Property36_CellsFollowADigitalWeight) {
+  PULSORA_REQUIRE_GPU();
+  for (const std::string &kind : kinds()) {
+    if (kind.find("mixed_precision") != 0) continue;
+    SCOPED_TRACE(kind);
+    EXPECT_TRUE(sameState(followed(cpuContext(), kind), followed(reproducibleGpu(), kind)));
+  }
+}
+
+TEST(CudaTile, AMasterThatIsNotFiniteChangesNothing) {
+  PULSORA_REQUIRE_GPU();
+  const Context gpu = reproducibleGpu();
+  Tile tile(kCourseRows, kCourseCols, configOf("mixed_precision", {{"transfer_every", 1}}), 5, 2,
+            gpu);
+  Batch batch = randomBatch(kCourseRows, kCourseCols, 1, 3);
+  batch.x[7] = std::numeric_limits<float>::infinity();
+  const DeviceMatrix master(gpu, batch.xView());
+  tile.follow(master.view());
+  EXPECT_THROW(tile.state(), InputError);
+  EXPECT_EQ(*tile.statistics().at("pulses").integer(), 0);
+}
+
 TEST(CudaTile, Property36_EverySettingOfTheAdapter) {
   PULSORA_REQUIRE_GPU();
   const std::vector<std::pair<const char *, Change>> changes = {
@@ -108,6 +143,16 @@ TEST(CudaTile, Property36_EverySettingOfTheAdapter) {
       {"one train", [](Parts &c) { c.lrtt.transfer_mode = TransferMode::Single; }},
       {"verified transfer",
        [](Parts &c) { c.lrtt.transfer_mode = TransferMode::Verified, c.lrtt.transfer_rounds = 2; }},
+      {"write and verify",
+       [](Parts &c) {
+         c.lrtt.transfer_mode = TransferMode::WriteVerify, c.lrtt.reinit = Reinit::Decay;
+         c.lrtt.visible = makeParams("SoftBounds", {{"write_noise_std", Value(20.0)}});
+       }},
+      {"write and verify, swapped",
+       [](Parts &c) {
+         c.lrtt.transfer_mode = TransferMode::WriteVerify, c.lrtt.reinit = Reinit::KeepB;
+         c.lrtt.swap_xd = true, c.lrtt.chopper = Chopper::Reinit;
+       }},
       {"matched scales", [](Parts &c) { c.lrtt.ab_lr_scale = LrScale::Matched; }},
       {"digital transfer", [](Parts &c) { c.lrtt.transfer_mode = TransferMode::Exact; }},
       {"analog transfer read", [](Parts &c) { c.lrtt.transfer_read = TransferRead::Analog; }},

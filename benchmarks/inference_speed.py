@@ -1,0 +1,227 @@
+"""Times programming, drift, reads, hardware-aware steps and evaluations of programmed arrays.
+
+    python benchmarks/inference_speed.py [--device cuda:0] [--size 512] [--out FILE]
+
+The arrays have PCMLike devices in pairs and global compensation, measured through their converters.
+Each row is checked before it is timed: a realisation against one made in another order of calls,
+to the bit; reads of a perfect array against torch, to rounding; an evaluation against the loop of
+single realisations. Times are medians of calls from an idle device to an idle device, and of an
+evaluation one call. The columns:
+the time, the same for each weight (or each sample of an evaluation), and beside it torch's own time
+for the same product, step or number of passes in floating point.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+import pulsora as pl
+from pulsora._internal.text_tables import aligned
+from pulsora.training.models import lenet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+ROWS = 64  # samples of a read
+LARGE = 1024  # samples of a training step
+IMAGES, PROGRAMMINGS, TIMES = 1000, 5, ("1 s", "1 h", "1 day", "1 month", "1 year")
+REPEATS = 15
+
+
+@dataclass(frozen=True)
+class Row:
+    """A measured row: milliseconds, the number of things, and torch's milliseconds, if any."""
+
+    name: str
+    ms: float
+    count: int
+    of: str
+    torch_ms: float | None = None
+
+    def cells(self) -> tuple[str, ...]:
+        """The row of the table."""
+        beside = "-" if self.torch_ms is None else f"{self.torch_ms:.3f}"
+        ratio = "-" if self.torch_ms is None else f"{self.ms / self.torch_ms:.2f}"
+        each = f"{1e6 * self.ms / self.count:.2f} ns per {self.of}"
+        return self.name, f"{self.ms:.3f}", each, beside, ratio
+
+
+def median(call: Callable[[], object], device: str, repeats: int = REPEATS) -> float:
+    """Median milliseconds of a call."""
+    spent = []
+    for number in range(repeats + 2):
+        _wait(device)
+        begin = time.perf_counter()
+        call()
+        _wait(device)
+        if number >= 2:
+            spent.append(1e3 * (time.perf_counter() - begin))
+    return statistics.median(spent)
+
+
+def _wait(device: str) -> None:
+    if device != "cpu":
+        torch.cuda.synchronize(device)
+
+
+def require(holds: object, what: str) -> None:
+    """Ends the program where a check fails."""
+    if not holds:
+        raise SystemExit(f"the check failed: {what}")
+
+
+def config(**settings: object) -> pl.InferenceConfig:
+    """The arrays of all rows."""
+    memory = pl.noise_models.PCMLike()
+    given = {"noise_model": memory, "compensation": "global", "scaling_per": "tile"} | settings
+    return pl.InferenceConfig(**given)  # type: ignore[arg-type]
+
+
+def layer_of(size: int, device: str, **settings: object) -> nn.Module:
+    """A square layer on one tile."""
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Linear(size, size, bias=False))
+    return pl.convert_to_analog(plain, config(**settings), seed=1).to(device)
+
+
+def arrays(size: int, device: str) -> list[Row]:
+    """Programming, drift, and reads of a programmed array."""
+    model = layer_of(size, device).eval()
+    x = torch.randn(ROWS, size, device=device)
+    with torch.no_grad():
+        first = pl.drift(pl.program(model, 3), 3600.0)(x)
+        pl.drift(pl.drift(pl.program(model, 4), 60.0), 1.0)
+        require(
+            torch.equal(first, pl.drift(pl.program(model, 3), 3600.0)(x)),
+            "a realisation depends on earlier calls",
+        )
+        numbers, moments = iter(range(10**6)), iter(range(10**6))
+        weights = size * size
+        rows = [
+            Row(
+                "program, and drift to one time",
+                median(lambda: pl.drift(pl.program(model, next(numbers)), 3600.0), device),
+                weights, "weight",
+            ),
+            Row(
+                "each further time",
+                median(lambda: pl.drift(model, 10.0 + next(moments)), device),
+                weights, "weight",
+            ),
+        ]  # fmt: skip
+        weight = model[0].weight.detach()
+        products = median(lambda: x @ weight.t(), device)
+        rows.append(
+            Row(f"read, {ROWS} samples", median(lambda: model(x), device), weights, "weight",
+                products)
+        )  # fmt: skip
+    exact = layer_of(size, device, forward=pl.IOParameters(is_perfect=True)).eval()
+    with torch.no_grad():
+        pl.inference.unprogram(exact)
+        error = (exact(x) - x @ exact[0].weight.t()).abs().max()
+    require(error < 1e-3, "a perfect read differs from torch's product")
+    return rows
+
+
+def steps(size: int, device: str) -> list[Row]:
+    """Hardware-aware training steps beside torch's."""
+    x = torch.randn(LARGE, size, device=device)
+
+    def step_of(model: nn.Module) -> Callable[[], None]:
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+        def step() -> None:
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+
+        return step
+
+    plain = nn.Sequential(nn.Linear(size, size, bias=False)).to(device)
+    beside = median(step_of(plain), device)
+    found = []
+    for modifier in ("add_normal", "noise_model"):
+        model = layer_of(size, device, modifier=modifier).train()
+        before = model[0].weight.detach().clone()
+        step_of(model)()
+        require(not torch.equal(before, model[0].weight), "a step changed nothing")
+        ms = median(step_of(model), device)
+        name = f"hardware-aware step, {modifier}, {LARGE} samples"
+        found.append(Row(name, ms, size * size, "weight", beside))
+    return found
+
+
+def evaluation(device: str) -> list[Row]:
+    """LeNet-5 on normal numbers: programmings times times, in one pass and one by one."""
+    torch.manual_seed(0)
+    plain = lenet((28, 28), 10).to(device).eval()
+    model = pl.convert_to_analog(plain, config(), seed=1).to(device).eval()
+    x, y = torch.randn(IMAGES, 784), torch.randint(10, (IMAGES,))
+    batches: list[tuple[Tensor, Tensor]] = [(x.to(device), y.to(device))]
+
+    def whole(model: nn.Module, **settings: object) -> pl.inference.InferenceReport:
+        return pl.inference.evaluate(
+            model, batches, times=TIMES, programmings=PROGRAMMINGS,
+            **settings,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    def timed(model: nn.Module, **settings: object) -> tuple[float, pl.inference.InferenceReport]:
+        begin = time.perf_counter()
+        report = whole(model, **settings)
+        _wait(device)
+        return 1e3 * (time.perf_counter() - begin), report
+
+    alone, single = timed(copy.deepcopy(model), prepare=lambda _: None)
+    together, folded = timed(model)
+    require(
+        abs(single.values - folded.values).max() <= 2.0 / IMAGES, "a pass differs from the loop"
+    )
+    passes = PROGRAMMINGS * len(TIMES)
+    with torch.no_grad():
+        digital = passes * median(lambda: plain(batches[0][0]), device)
+    count = passes * IMAGES
+    name = f"LeNet-5, {IMAGES} images, {PROGRAMMINGS} x {len(TIMES)}, in one pass"
+    return [
+        Row(name, together, count, "sample", digital),
+        Row("the same, one realisation at a time", alone, count, "sample", digital),
+    ]
+
+
+def main() -> None:
+    """Measures all rows."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--size", type=int, default=512, help="side of the array")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--out", type=Path, help="a file for the table")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    rows = [
+        *arrays(given.size, given.device),
+        *steps(given.size, given.device),
+        *evaluation(given.device),
+    ]
+    heads = ("row", "ms", "each", "torch ms", "ratio")
+    table = aligned([heads, *(row.cells() for row in rows)])
+    print(f"{given.size} x {given.size}, {given.device}, {given.threads} threads\n{table}")
+    if given.out is not None:
+        given.out.write_text(
+            "\n".join(" | ".join(("", *cells, "")).strip() for cells in (
+                heads, ("---",) * len(heads), *(row.cells() for row in rows)
+            )) + "\n"
+        )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

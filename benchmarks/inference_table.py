@@ -1,0 +1,221 @@
+"""Scores of networks on programmed arrays up to a year later, by method.
+
+    python benchmarks/inference_table.py [--networks A,B] [--memories A,B] [--methods A;B]
+        [--device cuda:0] [--seconds S] [--out FOLDER] [--small] [--table]
+        [--data /usr/share/datasets/fashion-mnist]
+
+Networks: a perceptron of nine layers, LeNet-5, a ResNet of eight convolutions and a transformer
+encoder on Fashion-MNIST (accuracy in per cent), and a transformer that predicts the next byte of
+this repository's documents (bits per byte). All of their linear and convolution layers are analog,
+one tile a layer, with converters of 8 bits and output noise 0.04.
+
+Each network is trained digitally by AdamW for each of three training seeds. Methods that train
+further get the same number of epochs each, at the best of four learning rates; that rate is chosen
+with seed 1 on PCMLike, by the score of held-out training data a month after three programmings that
+the test does not have. All methods are then evaluated under the same noise: 25 programmings at five
+times, or for adapters that are trained on each chip, four of these programmings. The last column is
+the paired difference to "plain, global" at the last time, over the programmings that both have.
+
+Finished runs are lines of FOLDER/runs.jsonl, so that the program can be stopped (or stops itself
+after S seconds) and started again. `--table` prints what there is and draws accuracy over time.
+`--small` runs everything in small, to see that it works.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import pulsora as pl
+from inference_methods import MEMORIES, METHODS, Study
+from inference_networks import BATCH, TASKS, Data, loss
+from inference_table_report import figure, table
+
+TIMES = ("1 s", "1 h", "1 day", "1 month", "1 year")
+SIZES: dict[str, Any] = {
+    "times": TIMES, "ages": (1.0, 3600.0, 86400.0, 2.6e6, 3.15e7), "programmings": 25,
+    "chips": range(4), "steps": 150, "epochs": 2, "seeds": (1, 2, 3), "most": 0,
+}  # fmt: skip
+SMALL: dict[str, Any] = SIZES | {
+    "times": ("1 s", "1 year"), "ages": (1.0, 3.15e7), "programmings": 2, "chips": range(2),
+    "steps": 3, "epochs": 1, "seeds": (1,), "most": 512,
+}  # fmt: skip
+RATES_OF, RATES_AT = "PCMLike", "1 month"
+HELD_OUT_PROGRAMMINGS = (1000, 1001, 1002)
+
+
+def digital(network: str, seed: int, data: Data, folder: Path, *, small: bool) -> torch.nn.Module:
+    """The network in floating point, trained once and kept in the folder."""
+    task, path = TASKS[network], folder / f"{network}_{seed}.pt"
+    torch.manual_seed(seed)
+    net = task.make().to(data.device)
+    if path.exists():
+        net.load_state_dict(torch.load(path, weights_only=True, map_location=data.device))
+        return net.eval()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=task.lr)
+    epochs = 1 if small else task.epochs
+    steps = epochs * len(data.epoch(seed, 0))
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    for epoch in range(epochs):
+        for x, y in data.epoch(seed, epoch):
+            optimizer.zero_grad()
+            loss(net(x), y).backward()
+            optimizer.step()
+            schedule.step()
+    torch.save(net.state_dict(), path)
+    return net.eval()
+
+
+@torch.no_grad()
+def digital_score(network: str, net: torch.nn.Module, data: Data) -> float:
+    """The score of the network in floating point on the test data."""
+    scores = [TASKS[network].metric(net(x), y) for x, y in data.test]
+    return float(torch.cat(scores).double().mean())
+
+
+class Runs:
+    """The finished runs of a folder, one line of JSON each."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._path = folder / "runs.jsonl"
+        lines = self._path.read_text().splitlines() if self._path.exists() else []
+        self.rows: dict[str, dict[str, Any]] = {}
+        for line in lines:
+            row = json.loads(line)
+            self.rows[row["key"]] = row
+
+    def add(self, key: str, row: dict[str, Any]) -> dict[str, Any]:
+        """Keeps a run."""
+        self.rows[key] = {"key": key, **row}
+        with self._path.open("a") as file:
+            file.write(json.dumps(self.rows[key]) + "\n")
+        return self.rows[key]
+
+
+class Table:
+    """Makes the runs that are missing."""
+
+    def __init__(self, chosen: argparse.Namespace) -> None:
+        self.chosen = chosen
+        self.sizes = SMALL if chosen.small else SIZES
+        self.folder: Path = chosen.out
+        self.runs = Runs(self.folder)
+        self.until = time.monotonic() + chosen.seconds
+        self._data: dict[str, Data] = {}
+
+    def data(self, network: str) -> Data:
+        """Batches of a network's task."""
+        if network not in self._data:
+            task, most = TASKS[network], self.sizes["most"]
+            self._data[network] = Data(task, self.chosen.data, self.chosen.device, most)
+        return self._data[network]
+
+    def study(self, network: str, memory: str, seed: int) -> Study:
+        """The trained network and its memory."""
+        data = self.data(network)
+        net = digital(network, seed, data, self.folder, small=self.chosen.small)
+        key = f"{network}|digital|{seed}"
+        if key not in self.runs.rows:
+            self.runs.add(key, {"score": digital_score(network, net, data)})
+        return Study(TASKS[network], data, net, memory, seed, self.sizes)
+
+    def rate(self, network: str, method: str) -> float:
+        """The best learning rate of a method for a network."""
+        make, rates = METHODS[method]
+        if len(rates) < 2 or self.chosen.small:
+            return rates[0] if rates else 0.0
+        found = {}
+        for lr in rates:
+            key = f"{network}|{method}|{lr}"
+            if key not in self.runs.rows:
+                self._require_time()
+                study = self.study(network, RATES_OF, 1)
+                study.test = study.data.held_out
+                study.sizes = self.sizes | {"chips": HELD_OUT_PROGRAMMINGS[:1], "times": [RATES_AT]}
+                trained = make(study, lr)
+                self.runs.add(key, {"lr": lr, "score": self._score(study, trained)})
+            found[lr] = self.runs.rows[key]["score"]
+        sign = -1.0 if TASKS[network].is_text else 1.0
+        return max(found, key=lambda lr: sign * found[lr] if np.isfinite(found[lr]) else -np.inf)
+
+    def _score(self, study: Study, trained: Any) -> float:  # noqa: ANN401
+        if trained.readapted is not None:
+            return float(np.mean(trained.readapted))
+        report = pl.inference.evaluate(
+            trained.model, study.test, metric=study.task.metric, times=[RATES_AT],
+            programmings=HELD_OUT_PROGRAMMINGS, prepare=trained.prepare,
+        )  # fmt: skip
+        return float(report.mean[0])
+
+    def run(self, network: str, memory: str, method: str, seed: int) -> None:
+        """One line of the table for one seed."""
+        key = f"{network}|{memory}|{method}|{seed}"
+        if key in self.runs.rows:
+            return
+        lr = self.rate(network, method)
+        self._require_time()
+        start = time.perf_counter()
+        study = self.study(network, memory, seed)
+        trained = METHODS[method][0](study, lr)
+        values = trained.readapted
+        if values is None:
+            report = pl.inference.evaluate(
+                trained.model, study.test, metric=study.task.metric, times=self.sizes["times"],
+                programmings=self.sizes["programmings"], prepare=trained.prepare,
+            )  # fmt: skip
+            values = report.values.tolist()
+        row = {
+            "network": network, "memory": memory, "method": method, "seed": seed, "lr": lr,
+            "parameters": trained.parameters, "steps": trained.steps, "pulses": trained.pulses,
+            "values": values, "seconds": round(time.perf_counter() - start, 1),
+        }  # fmt: skip
+        self.runs.add(key, row)
+        means = " ".join(f"{np.mean(each):.2f}" for each in values)
+        print(f"{key} lr {lr}: {means} ({row['seconds']} s)", flush=True)
+
+    def _require_time(self) -> None:
+        if time.monotonic() > self.until:
+            raise TimeoutError
+
+
+def fits(network: str, method: str) -> bool:
+    """Whether a method exists for a network: only the ResNet has batch norms."""
+    return method != "plain, batch norm" or network == "resnet"
+
+
+def main() -> None:
+    """Makes runs, and prints the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--networks", default=",".join(TASKS))
+    parser.add_argument("--memories", default=",".join(MEMORIES))
+    parser.add_argument("--methods", default=";".join(METHODS), help="separated by ;")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seconds", type=float, default=1e9)
+    parser.add_argument("--out", type=Path, default=Path("inference_table"))
+    parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--table", action="store_true", help="make no runs")
+    chosen = parser.parse_args()
+    made = Table(chosen)
+    try:
+        for seed in () if chosen.table else made.sizes["seeds"]:
+            for memory in chosen.memories.split(","):
+                for network in chosen.networks.split(","):
+                    for method in chosen.methods.split(";"):
+                        if fits(network, method):
+                            made.run(network, memory, method, seed)
+    except TimeoutError:
+        print("the time is over; start again to go on")
+    print("\n".join(table(made.runs.rows, made.sizes["times"], BATCH)))
+    figure(made.runs.rows, made.sizes["times"], made.folder / "inference.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Table and figure of inference_table.py."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+Rows = dict[str, dict[str, Any]]
+CONTROL = "plain, global"
+SHOWN = (CONTROL, "plain, affine", "HWA, noise model", "LoRA for any chip",
+         "LoRA on this chip", "pulsed 6T1C on this chip")  # fmt: skip
+
+
+def _groups(rows: Rows) -> dict[tuple[str, str], dict[str, dict[int, dict[str, Any]]]]:
+    """Runs by network and memory, then by method, then by seed."""
+    groups: dict[tuple[str, str], dict[str, dict[int, dict[str, Any]]]] = {}
+    for row in rows.values():
+        if "values" in row:
+            group = groups.setdefault((row["network"], row["memory"]), {})
+            group.setdefault(row["method"], {})[row["seed"]] = row
+    return groups
+
+
+def difference(
+    some: dict[int, dict[str, Any]], control: dict[int, dict[str, Any]]
+) -> tuple[float, float]:
+    """Mean and standard error of paired differences at the last time, over seeds' means.
+
+    With one seed the error is that over programmings.
+    """
+    seeds = sorted(set(some) & set(control))
+    pairs = []
+    for seed in seeds:
+        ours, theirs = some[seed]["values"][-1], control[seed]["values"][-1]
+        count = min(len(ours), len(theirs))
+        pairs.append(np.subtract(ours[:count], theirs[:count]))
+    if not pairs:
+        return math.nan, math.nan
+    samples = np.array([p.mean() for p in pairs]) if len(pairs) > 1 else pairs[0]
+    error = samples.std(ddof=1) / math.sqrt(len(samples)) if len(samples) > 1 else math.nan
+    return float(samples.mean()), float(error)
+
+
+def table(rows: Rows, times: Sequence[str], batch: int) -> list[str]:
+    """A table in Markdown for each network and memory.
+
+    Scores are means over seeds and programmings; +- is the mean deviation over programmings.
+    """
+    lines: list[str] = []
+    for (network, memory), methods in _groups(rows).items():
+        seeds = {seed for some in methods.values() for seed in some}
+        scores = [
+            row["score"] for key, row in rows.items() if key.startswith(f"{network}|digital|")
+        ]
+        title = (
+            f"{network} on {memory}, seeds {sorted(seeds)}, mini-batches of {batch}; "
+            f"digital {np.mean(scores):.2f}"
+        )
+        lines += [
+            title,
+            "",
+            "| method | lr | trained numbers | steps | pulses | "
+            + " | ".join(times) + " | difference |",
+            "|---" * (len(times) + 6) + "|",
+        ]  # fmt: skip
+        for method, some in methods.items():
+            first = next(iter(some.values()))
+            values = [np.array(row["values"]) for row in some.values()]
+            means = np.mean([v.mean(1) for v in values], axis=0)
+            spread = np.mean([v.std(1, ddof=1) for v in values], axis=0)
+            shown = [f"{m:.2f} ± {s:.2f}" for m, s in zip(means, spread, strict=True)]
+            mean, error = difference(some, methods.get(CONTROL, {}))
+            cells = [
+                method, f"{first['lr']:g}" if first["lr"] else "",
+                *(str(first[name] or "") for name in ("parameters", "steps", "pulses")),
+                *shown, "" if method == CONTROL else f"{mean:+.2f} ± {error:.2f}",
+            ]  # fmt: skip
+            lines.append("| " + " | ".join(cells) + " |")
+        lines.append("")
+    return lines
+
+
+def figure(rows: Rows, times: Sequence[str], path: Path) -> None:
+    """Draws scores over time on PCMLike, without the row that falls far below the others."""
+    groups = {key: group for key, group in _groups(rows).items() if key[1] == "PCMLike"}
+    if not groups:
+        return
+    drawn = Figure(figsize=(4.2 * len(groups), 3.4), layout="constrained")
+    axes = drawn.subplots(1, len(groups), squeeze=False)[0]
+    for axis, ((network, memory), methods) in zip(axes, groups.items(), strict=True):
+        for method in SHOWN:
+            if method in methods:
+                each = [np.array(row["values"]).mean(1) for row in methods[method].values()]
+                axis.plot(range(len(times)), np.mean(each, axis=0), marker="o", label=method)
+        axis.set_xticks(range(len(times)), times)
+        axis.set_title(f"{network}, {memory}")
+        axis.set_ylabel("bits per byte" if network == "gpt" else "accuracy in %")
+        axis.grid(alpha=0.3)
+    axes[-1].legend(fontsize="x-small")
+    drawn.savefig(path, dpi=110)

@@ -1,0 +1,231 @@
+"""Files of the conductances of a model's arrays, to a chip and back."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+
+from pulsora._internal.checks import reading
+from pulsora._internal.files import replace_file, replace_together
+from pulsora.inference.exact_reads import layers_by_name
+
+if TYPE_CHECKING:
+    import os
+
+    from torch import nn
+
+    from pulsora.nn.base import AnalogModule
+
+__all__ = ["load_conductances", "save_conductances"]
+
+_M = TypeVar("_M", bound="nn.Module")
+_TENSORS = "conductances.safetensors"
+_PLACES = "conductances.json"
+_FORMAT = 1
+
+
+def save_conductances(
+    model: nn.Module,
+    folder: str | os.PathLike[str],
+    *,
+    which: Literal["target", "programmed", "now"] = "target",
+    tables: bool = False,
+) -> None:
+    """Writes the conductances of all devices of a programmed model, and where they belong.
+
+    `conductances.safetensors` has a tensor [outputs, inputs, devices of a cell] in uS for each
+    tile, `<layer>/<row>_<column>`, and its scales, `<layer>/<row>_<column>/scale`: the weight of an
+    output that uses the whole range. `conductances.json` has for each layer its shape, the place of
+    each tile, the cells, the range of conductances, and the input range. The two files are replaced
+    together.
+
+    Args:
+        model: A programmed model with layers of InferenceConfig.
+        folder: Existing folder for the files.
+        which: "target", what a chip is asked for; "programmed", after programming and before drift
+            and read noise; "now", as reads see them.
+        tables: Whether a CSV file for each layer is written too, `<layer>.csv` with the columns
+            output, input, device and conductance.
+
+    Raises:
+        ValueError: If the model has no layer of InferenceConfig.
+        StateError: If a layer is not programmed, or its weights changed since.
+        OSError: If the folder or a file cannot be written.
+    """
+    layers = _layers(model)
+    where = Path(folder)
+    if not where.is_dir():
+        raise FileNotFoundError(f"folder '{where}' does not exist; make it first")
+    tensors: dict[str, np.ndarray] = {}
+    places: dict[str, Any] = {"format": _FORMAT, "which": which, "layers": {}}
+    csvs: dict[Path, bytes] = {}
+    for name, layer in layers.items():
+        entry = _described(layer)
+        places["layers"][name] = entry
+        rows: list[tuple[int, int, int, float]] = []
+        for tile_name, row, col, tile in _tiles(layer):
+            values = tile.programming.conductances(which)
+            tensors[f"{name}/{tile_name}"] = values
+            tensors[f"{name}/{tile_name}/scale"] = np.array(tile.programming.scales, np.float32)
+            if tables:
+                rows += [
+                    (row.start + i, col.start + j, k, float(g))
+                    for (i, j, k), g in np.ndenumerate(values)
+                ]
+        if tables:
+            csvs[where / f"{name or 'layer'}.csv"] = _table(rows)
+    contents = (json.dumps(places, indent=1) + "\n").encode()
+    replace_together((where / _PLACES, contents), {where / _TENSORS: _library().save(tensors)})
+    for path, data in csvs.items():
+        replace_file(path, data)
+
+
+def load_conductances(model: _M, folder: str | os.PathLike[str], *, number: int = 0) -> _M:
+    """Programs a model with conductances that were measured on a chip, in place.
+
+    The files are those of `save_conductances`, with measured values in the tensors. The arrays then
+    drift, compensate and take adapters as any others; drift and read noise of their devices are
+    those of programming `number`.
+
+    Args:
+        model: The model whose weights the conductances stand for.
+        folder: Folder of the files.
+        number: Number of the programming.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: If the model has no layer of InferenceConfig, or the files are damaged or belong
+            to other layers, cells, ranges or weights; nothing has changed then.
+        OSError: If a file cannot be read.
+    """
+    layers = _layers(model)
+    where = Path(folder)
+    with reading("folder", where, "give a folder that save_conductances() wrote"):
+        places = _parsed(where / _PLACES)
+        data = (where / _TENSORS).read_bytes()
+    try:
+        tensors = _library().load(data)
+    except Exception as error:  # noqa: BLE001 - of many types
+        raise ValueError(f"{where / _TENSORS} is no safetensors file ({error})") from None
+    if set(places) != set(layers):
+        raise ValueError(
+            f"{where / _PLACES} has the layers {sorted(places)}, but the model has "
+            f"{sorted(layers)}; load the files into the model that they were made from"
+        )
+    measured = {name: _measured(layer, name, places, tensors) for name, layer in layers.items()}
+    for name, layer in layers.items():
+        held: Any = layer.held
+        held.program_measured(layer.carrier, measured[name], number)
+    return model
+
+
+def _layers(model: nn.Module) -> dict[str, AnalogModule]:
+    layers = layers_by_name(model)
+    if not layers:
+        raise ValueError("the model has no layer of InferenceConfig, which has conductances")
+    return layers
+
+
+def _library() -> Any:  # noqa: ANN401 - a module
+    try:
+        import safetensors.numpy  # noqa: PLC0415 - only these files need it
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            "conductances are written by safetensors; install it with pip install 'pulsora[hf]'"
+        ) from error
+    return safetensors.numpy
+
+
+def _tiles(layer: AnalogModule) -> list[tuple[str, slice, slice, Any]]:
+    """Returns name, rows, columns and tile of each tile of a layer."""
+    array = layer.tiles
+    return [
+        (f"{i}_{j}", row, col, tile)
+        for i, (row, tiles) in enumerate(zip(array.rows, array.grid, strict=True))
+        for j, (col, tile) in enumerate(zip(array.cols, tiles, strict=True))
+    ]
+
+
+def _described(layer: AnalogModule) -> dict[str, Any]:
+    """Returns what the conductances of a layer depend on."""
+    config: Any = layer.config
+    entry: dict[str, Any] = {
+        "shape": list(layer.tiles.shape),
+        "tiles": {n: [r.start, r.stop, c.start, c.stop] for n, r, c, _ in _tiles(layer)},
+        "cell": config.cell,
+        "significance": list(config.significance),
+        "g_min": config.noise_model.g_min,
+        "g_max": config.noise_model.g_max,
+    }
+    if layer.input_range is not None:
+        entry["input_range"] = float(layer.input_range)
+    return entry
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    """Returns the entries of the layers in a file of places."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is no JSON ({error})") from None
+    known = values if isinstance(values, dict) else {}
+    if known.get("format") != _FORMAT:
+        raise ValueError(f"{path} has the format {known.get('format')!r}; expected {_FORMAT}")
+    found = known.get("layers")
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} has no layers; write it by save_conductances()")  # noqa: TRY004
+    return found
+
+
+def _measured(
+    layer: AnalogModule, name: str, places: dict[str, Any], tensors: dict[str, np.ndarray]
+) -> list[np.ndarray]:
+    """Returns the checked conductances of the tiles of a layer."""
+    own = _described(layer)
+    entry = places[name]
+    for key in ("shape", "tiles", "cell", "significance", "g_min", "g_max"):
+        found = entry.get(key) if isinstance(entry, dict) else None
+        if found != own[key]:
+            raise ValueError(
+                f"layer '{name}' of the file has {key} = {found}, and of the model {own[key]}; "
+                "load conductances of the same layers, tiles, cells and ranges"
+            )
+    held: Any = layer.held
+    if not held.is_programmed:
+        held.write(layer.carrier)
+    values = []
+    for tile_name, _, _, tile in _tiles(layer):
+        where = f"{name}/{tile_name}"
+        shape = (tile.d_size, tile.x_size, tile._core.conductance_devices)  # noqa: SLF001
+        g, scale = tensors.get(where), tensors.get(f"{where}/scale")
+        if g is None or scale is None or g.shape != shape or scale.shape != shape[:1]:
+            raise ValueError(
+                f"tensor '{where}' has the shape {None if g is None else list(g.shape)}, and its "
+                f"scale {None if scale is None else list(scale.shape)}; expected {list(shape)} and "
+                f"{list(shape[:1])}"
+            )
+        if g.dtype != np.float32 or not np.isfinite(g).all() or (g < 0.0).any():
+            raise ValueError(f"tensor '{where}' must hold float32 numbers of uS, finite and >= 0")
+        wanted = np.array(tile.programming.scales, np.float32)
+        if not np.allclose(scale, wanted, rtol=1e-4):
+            raise ValueError(
+                f"tensor '{where}/scale' is not that of the model's weights; load conductances "
+                "into the model whose weights they were made from"
+            )
+        values.append(g)
+    return values
+
+
+def _table(rows: list[tuple[int, int, int, float]]) -> bytes:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(("output", "input", "device", "conductance"))
+    writer.writerows(rows)
+    return text.getvalue().encode()

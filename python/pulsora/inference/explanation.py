@@ -1,0 +1,248 @@
+"""The error of each layer of a model by source, and what would help."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from pulsora._internal.text_tables import aligned
+from pulsora._internal.times import seconds
+from pulsora.inference.exact_reads import exact_reads, layers_by_name
+from pulsora.inference.folding import called
+from pulsora.tile import Tile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import Tensor, nn
+
+    from pulsora.nn.base import AnalogModule
+
+__all__ = ["ErrorReport", "ErrorSource", "explain"]
+
+_ROWS = 512  # inputs of a layer that are looked at
+_ROUNDING = 1e-5  # errors below are those of single precision
+
+# Fields of IOParameters that make up a source, with its name and what would help.
+_PERIPHERY = {
+    "input converter": (
+        ("inp_bound", "inp_res", "inp_sto_round", "inp_noise", "inp_asymmetry"),
+        "calibrate() the ranges, or more steps (forward.inp_res)",
+    ),
+    "weight noise": (("w_noise", "w_noise_type"), "a smaller forward.w_noise"),
+    "wires": (("ir_drop", "ir_drop_gw_div_gmax"), "fewer inputs of a tile (max_input_size)"),
+    "line voltage": (
+        ("v_offset_std", "v_offset_w_min", "r_series", "r_series_max_total"),
+        "fewer inputs of a tile (max_input_size)",
+    ),
+    "output noise": (
+        ("out_noise", "out_noise_std"),
+        "scaling_per='output', wider inputs (calibrate()), or a smaller forward.out_noise",
+    ),
+    "output converter": (
+        ("out_bound", "out_res", "out_sto_round", "out_asymmetry", "bound_management"),
+        "calibrate_outputs() the ranges, or more steps (forward.out_res)",
+    ),
+}
+_QUIET: dict[str, Any] = {
+    "inp_bound": 0.0,
+    "inp_res": 0.0,
+    "inp_sto_round": False,
+    "inp_noise": 0.0,
+    "inp_asymmetry": 0.0,
+    "out_bound": 0.0,
+    "out_res": 0.0,
+    "out_sto_round": False,
+    "out_noise": 0.0,
+    "out_asymmetry": 0.0,
+    "out_nonlinearity": 0.0,
+    "slope_calibration": 0.0,
+    "w_noise": 0.0,
+    "w_read_asymmetry_dtod": 0.0,
+    "ir_drop": 0.0,
+    "v_offset_std": 0.0,
+    "r_series": 0.0,
+    "bound_management": "none",
+}
+_EXACT_CELLS: dict[str, Any] = {
+    "cell_bits": 0,
+    "stuck_low": 0.0,
+    "stuck_high": 0.0,
+    "scaling_quantile": 1.0,
+    "read_window": 0.0,
+    "compensation_read": "exact",
+}
+_PAIRS = "more devices a weight (cell='pairs'), or training with modifier='noise_model'"
+
+
+class ErrorSource(NamedTuple):
+    """The error of one layer by one source alone, all others being switched off."""
+
+    layer: str
+    """Name of the layer in `named_modules()`."""
+    source: str
+    """What makes the error: "programming", "drift", "read noise", "input converter", ..."""
+    error: float
+    """Root mean square of the error of the layer's outputs, relative to that of the outputs."""
+    remedy: str
+    """The setting or the call that would help."""
+
+
+@dataclass(frozen=True)
+class ErrorReport:
+    """Errors of the layers of a model by source, the largest first.
+
+    Attributes:
+        sources: One entry for each layer and source that has an error.
+        totals: The error of each layer with all sources together, by its name.
+        time: Seconds since the end of programming.
+    """
+
+    sources: tuple[ErrorSource, ...]
+    totals: dict[str, float]
+    time: float
+
+    def of_layer(self, name: str) -> dict[str, float]:
+        """Returns the errors of a layer by source, the largest first."""
+        return {each.source: each.error for each in self.sources if each.layer == name}
+
+    def __str__(self) -> str:
+        rows: list[tuple[str, ...]] = [("layer", "source", "error", "would help")]
+        rows += [
+            (each.layer, each.source, f"{each.error:.2%}", each.remedy) for each in self.sources
+        ]
+        whole: list[tuple[str, ...]] = [
+            (name, "all", f"{error:.2%}", "") for name, error in self.totals.items()
+        ]
+        return aligned(rows + whole)
+
+
+@torch.no_grad()
+def explain(
+    model: nn.Module,
+    batch: Any,  # noqa: ANN401 - what the model takes
+    *,
+    time: float | str = 0.0,
+    programming: int = 0,
+    chip: int = 0,
+) -> ErrorReport:
+    """Measures the error of each layer by its source, and names what would help.
+
+    Every layer gets the inputs that it has in the exact model. Its outputs are compared with the
+    exact ones while one source is switched on at a time, with the random numbers that it has in the
+    programmed model, so that errors of several sources add up as squares do where they are
+    independent. The model itself is not programmed, and does not change.
+
+    Args:
+        model: A model in eval() with layers of InferenceConfig.
+        batch: A batch of inputs; of a pair (input, target) the input.
+        time: Seconds since the end of programming, or a text such as "1 year".
+        programming: Number of the programming.
+        chip: Number of the chip.
+
+    Returns:
+        The errors, relative to the outputs of each layer; the largest first.
+
+    Raises:
+        ValueError: If the model has no layer of InferenceConfig or is in training mode.
+        ConfigError: For a time for which a noise model has no numbers.
+    """
+    layers = layers_by_name(model)
+    if not layers:
+        raise ValueError(
+            "the model has no layer of InferenceConfig, whose errors could be measured"
+        )
+    if model.training:
+        raise ValueError("the model is in training mode; call eval()")
+    after = seconds(time)
+    for layer in layers.values():
+        layer.held.require_time(after)  # type: ignore[union-attr]
+    inputs: dict[str, Tensor] = {}
+
+    def keep(name: str, x: Tensor) -> None:
+        inputs.setdefault(name, x[:: max(1, len(x) // _ROWS)][:_ROWS].clone())
+
+    with exact_reads(layers, keep):
+        called(model, batch[0] if isinstance(batch, tuple | list) else batch)
+    sources = []
+    totals = {}
+    for name, x in inputs.items():
+        layer = layers[name]
+        point = (programming, after, chip)
+        for source, config, programmed, remedy in _variants(layer.config):
+            error = _error(layer, x, config, point if programmed else None)
+            if error > _ROUNDING:
+                sources.append(ErrorSource(name, source, error, remedy))
+        totals[name] = _error(layer, x, layer.config, point)
+    ordered = tuple(sorted(sources, key=lambda each: -each.error))
+    return ErrorReport(ordered, totals, after)
+
+
+def _variants(config: Any) -> Iterator[tuple[str, Any, bool, str]]:  # noqa: ANN401
+    """Yields sources, a configuration with each alone, whether it is programmed, and the remedy."""
+    model = config.noise_model
+    perfect = config.forward.replace(is_perfect=True)
+    scales = ("prog_noise_scale", "drift_scale", "read_noise_scale")
+    exact = config.replace(forward=perfect, **_EXACT_CELLS)
+    still = model.replace(**dict.fromkeys(scales, 0.0))
+    drift = "compensation='global'" if config.compensation == "none" else "readapt(), or " + _PAIRS
+    for source, scale, remedy in zip(
+        ("programming", "drift", "read noise"), scales, (_PAIRS, drift, _PAIRS), strict=True
+    ):
+        alone = still.replace(**{scale: getattr(model, scale)})
+        yield source, exact.replace(noise_model=alone), True, remedy
+    cells: tuple[tuple[str, tuple[str, ...], str], ...] = (
+        ("stuck devices", ("stuck_low", "stuck_high"), "readapt() on the chip, or cell='pairs'"),
+        ("levels of targets", ("cell_bits",), "more cell_bits"),
+        ("clipped weights", ("scaling_quantile",), "a larger scaling_quantile"),
+    )
+    for source, fields, remedy in cells:
+        if all(getattr(config, field) == _EXACT_CELLS[field] for field in fields):
+            continue
+        settings = {field: getattr(config, field) for field in fields}
+        yield source, exact.replace(noise_model=still, **settings), True, remedy
+    if config.forward.is_perfect:
+        return
+    quiet = config.forward.replace(**_QUIET)
+    for source, (fields, remedy) in _PERIPHERY.items():
+        settings = {field: getattr(config.forward, field) for field in fields}
+        yield source, exact.replace(forward=quiet.replace(**settings)), False, remedy
+
+
+def _error(
+    layer: AnalogModule,
+    x: Tensor,
+    config: Any,  # noqa: ANN401
+    point: tuple[int, float, int] | None,
+) -> float:
+    """Returns the relative error of a layer's outputs with another configuration of its tiles."""
+    held: Any = layer.held
+    array = held.array
+    weight = layer.carrier.detach()
+    exact = held.product(x, weight)
+    limit = 1.0 if layer.input_range is None else float(layer.input_range)
+    matrix = weight.reshape(array.shape).float().cpu().numpy()
+    scaled = (x / limit).contiguous()
+    seen = torch.zeros_like(exact)
+    for i, (row, tiles) in enumerate(zip(array.rows, array.grid, strict=True)):
+        for col, tile in zip(array.cols, tiles, strict=True):
+            made = Tile(
+                tile.d_size,
+                tile.x_size,
+                config,
+                seed=tile.seed,
+                tile_id=tile.tile_id,
+                device=tile.device,
+            )
+            made.weights = matrix[row, col]
+            if point is not None and made.programming is not None:
+                number, time, chip = point
+                made._core.program(number, chip)  # noqa: SLF001 - without a warning about zeros
+                made.programming.drift(time)
+            lines = scaled[:, array.lines(i, col)].cpu().numpy()
+            y = torch.from_numpy(made.forward(lines, evaluation=True))
+            seen[:, row] += limit * y.to(seen.device)
+    norm = float(exact.norm())
+    return float((seen - exact).norm()) / norm if norm > 0.0 else 0.0

@@ -1,0 +1,62 @@
+"""A gate that selects an adapter by the age of the array beside it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+
+from pulsora.nn.gates import TaskGate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor, nn
+
+__all__ = ["AgeGate", "age_gates", "select_ages"]
+
+
+class AgeGate(TaskGate):
+    """A gate that selects the adapter of the age that is nearest in ln(t + 1 s).
+
+    A bank of adapters is a pool with one adapter for each age of a drifting array.
+    `pulsora.inference.select_age(model, time)` sets the age.
+
+    Args:
+        ages: Seconds since the end of programming, ascending; one for each adapter of the pool.
+
+    Raises:
+        ValueError: For ages that do not ascend, are negative or not finite, and for none.
+    """
+
+    ages: Tensor
+
+    def __init__(self, ages: Sequence[float]) -> None:
+        values = [float(age) for age in ages]
+        good = all(math.isfinite(age) and age >= 0.0 for age in values)
+        if not values or not good or sorted(set(values)) != values:
+            raise ValueError(f"ages = {list(ages)}: give seconds >= 0 in ascending order")
+        super().__init__(len(values))
+        self.register_buffer("ages", torch.tensor(values, dtype=torch.float64))
+
+    def nearest(self, time: float) -> int:
+        """Returns the number of the adapter whose age is nearest to a time in s."""
+        logs = torch.log1p(self.ages.double().cpu())
+        return int((logs - math.log1p(time)).abs().argmin())
+
+    def extra_repr(self) -> str:
+        """Returns the text between the brackets of `print(gate)`."""
+        return ", ".join(f"{age:g} s" for age in self.ages.tolist())
+
+
+def age_gates(model: nn.Module) -> list[AgeGate]:
+    """Returns the gates of a model that select by age."""
+    return [gate for gate in model.modules() if isinstance(gate, AgeGate)]
+
+
+def select_ages(gates: Sequence[AgeGate], times: Sequence[float], rows: int) -> None:
+    """Selects an age for each part of a batch: `rows` entries for each of the times."""
+    for gate in gates:
+        tasks = torch.tensor([gate.nearest(time) for time in times])
+        gate.select(tasks.repeat_interleave(rows) if len(times) > 1 else int(tasks[0]))

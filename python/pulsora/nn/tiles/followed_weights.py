@@ -1,0 +1,135 @@
+"""Tiles whose cells follow a parameter of torch by pulses."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from pulsora.nn.tiles.held_weights import gradient_of, version_of
+from pulsora.nn.tiles.layer_names import named_errors
+from pulsora.nn.tiles.tile_read import for_tile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torch import Tensor, nn
+
+    from pulsora.nn.tiles.tile_array import TileArray
+    from pulsora.nn.tiles.tile_read import ReadPosition
+
+__all__ = ["FollowedWeights", "follow_after_steps", "follow_all", "followed_layers"]
+
+
+class FollowedWeights:
+    """Tiles whose cells follow a parameter of torch, the digital weight, by pulses.
+
+    Reads see the cells. Each change of the parameter ends a mini-batch of the tiles: cells that lag
+    behind by whole steps are pulsed. This happens after a step of an optimiser, or else before the
+    next read, because torch counts writes to a tensor.
+
+    Args:
+        array: The tiles, of a kind whose facts say `follows`.
+    """
+
+    def __init__(self, array: TileArray) -> None:
+        self.array = array
+        self._version: tuple[int, int] | None = None  # of the values that were followed last
+        self._kept: Tensor | None = None
+
+    def follow(self, weight: Tensor) -> None:
+        """Lets cells follow the parameter, if it has changed since they did so last."""
+        if self._version == version_of(weight):
+            return
+        kept, self._kept = self._kept, None
+        if kept is not None and torch.equal(kept, weight):
+            self.followed(weight)
+            return
+        with named_errors(self.array):
+            self._send(weight)
+        self.followed(weight)
+
+    def expect_copy(self, weight: Tensor) -> None:
+        """Prepares for a write of equal values to the parameter, which is then no change.
+
+        DistributedDataParallel writes the values of rank 0 to all ranks when it is made.
+        """
+        if self._version == version_of(weight):
+            self._kept = weight.detach().clone()
+
+    @torch.no_grad()
+    def _send(self, weight: Tensor) -> None:
+        """Lets the tiles follow; InputError on the CPU for weights that are not finite."""
+        array = self.array
+        values = weight.detach().reshape(array.shape).float()
+        if array.scales is not None:
+            values = values / array.scales[:, None]
+        array.changes += 1
+        if array.groups == 1:
+            array.together.follow(for_tile(values))
+            return
+        for row, col, tile in array.parts():
+            tile._core.follow(for_tile(values[row, col]))  # noqa: SLF001 - of this package
+
+    def followed(self, weight: Tensor) -> None:
+        """Takes note that the cells stand for these values of the parameter."""
+        self._version = version_of(weight)
+
+    def is_followed(self, weight: Tensor) -> bool:
+        """Whether the cells have followed these values of the parameter."""
+        return self._version == version_of(weight)
+
+    def before_read(self, weight: Tensor, *, evaluation: bool) -> None:  # noqa: ARG002
+        """Prepares the tiles for a read."""
+        self.follow(weight)
+
+    def before_backward(self, weight: Tensor, numbers: list[int], *, evaluation: bool) -> None:
+        """Prepares the tiles for a backward read, which sees the cells as they are."""
+
+    def numbers(self, position: ReadPosition) -> list[int]:
+        """Returns what a backward read has to know of its forward read: nothing."""
+        return position.numbers or []
+
+    def converted(self, x: Tensor) -> Tensor:
+        """Returns the inputs that the gradient of the digital weight takes: those of the layer."""
+        return x
+
+    def gradient(self, x: Tensor, d: Tensor) -> Tensor:
+        """Returns d^T x [out_features, in_features], of each group for itself."""
+        return gradient_of(self.array, x, d)
+
+
+_layers: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+_hooks: list[Any] = []
+
+
+def follow_after_steps(layer: nn.Module) -> None:
+    """Lets a WeightCarrier follow its weight after each step of an optimiser that has it."""
+    _layers.add(layer)
+    if not _hooks:  # once in a process, for all optimisers
+        _hooks.append(register_optimizer_step_post_hook(_follow))
+
+
+def _follow(optimizer: torch.optim.Optimizer, _arguments: object, _options: object) -> None:
+    if not _layers:
+        return
+    stepped = {id(each) for group in optimizer.param_groups for each in group["params"]}
+    for layer in list(_layers):
+        weight: Any = layer.carrier
+        if id(weight) in stepped:
+            layer.held.follow(weight)  # type: ignore[union-attr, operator]
+
+
+def followed_layers(model: nn.Module) -> list[Any]:
+    """Returns the layers of a model whose cells follow a parameter of torch."""
+    return [
+        each for each in model.modules() if isinstance(getattr(each, "held", None), FollowedWeights)
+    ]
+
+
+def follow_all(layers: Iterable[Any]) -> None:
+    """Lets these layers follow their weights."""
+    for layer in layers:
+        layer.held.follow(layer.carrier)

@@ -1,0 +1,155 @@
+#pragma once
+
+#include "array/cell_functors.h"
+#include "core/atomics.h"
+#include "devices/pulse_rule.h"
+
+// Program and verify: cells are read and pulsed in turn until they lie at their targets.
+
+namespace pulsora {
+
+/// Counts of a CellProgram, over all of its cells. Errors are those of the last read, in units of
+/// tolerance / kErrorParts and limited to kMostError, so that sums do not depend on their order.
+struct ProgramCounts {
+  uint64_t cells;
+  uint64_t outside;  ///< cells that end farther from their target than the tolerance
+  uint64_t reads;    ///< reads of a cell
+  uint64_t slots;    ///< time slots of pulses, lines one after another
+  uint64_t most;     ///< largest number of pulses of a cell
+  int64_t error;     ///< sum of target - weight
+  uint64_t square;   ///< sum of its squares
+
+  static constexpr float kErrorParts = 256.0f;
+  static constexpr float kMostError = 65536.0f;
+
+  /// Adds the sums to those of other threads.
+  PULSORA_HD void addTo(ProgramCounts *all) const {
+    atomicAddTo(&all->cells, cells);
+    atomicAddTo(&all->outside, outside);
+    atomicAddTo(&all->reads, reads);
+    atomicAddTo(&all->error, error);
+    atomicAddTo(&all->square, square);
+  }
+};
+
+/// Targets of the cells of an array, and the rounds of reads and pulses that lead there. In each
+/// round a cell is read. If its weight, as reads see it, is farther from its target than the
+/// tolerance, the cell gets pulses towards it: as many as its mean step at that weight asks for
+/// after the deviation of the write noise is taken off, at least 1 and at most `most`. A cell that
+/// gets no pulse keeps its write noise.
+struct CellProgram {
+  MatrixView<const float> targets;  // [rows, cols]
+  float tolerance;
+  int rounds;
+  float most;
+  uint64_t firstSample;  // round r draws as sample firstSample + r
+  CellFrame frame;
+  float *visible;     // weights that reads see; null if they are the stored ones
+  float writeNoise;   // standard deviation
+  bool byColumns;     // whether lines, whose cells are pulsed together, are columns
+  uint32_t *longest;  // [rounds, lines]: most pulses of a cell of the line; 0 before
+  ProgramCounts *counts;
+};
+
+/// Carries out a CellProgram for one cell, and adds what it took to `mine` (without slots and the
+/// largest number of pulses, which go to the program's own memory). Returns the number of pulses.
+template <class Device>
+struct ProgramCell {
+  CellProgram program;
+
+  template <class Array>
+  PULSORA_HD uint32_t operator()(const Array &a, int64_t i, ProgramCounts &mine) const {
+    const int64_t row = i / a.cols;
+    const int64_t col = i - row * a.cols;
+    const float target = program.targets(row, col);
+    const bool turned = program.frame.signs && program.frame.signs[col] < 0.0f;
+    float w = a.weights[i];
+    float seen = program.visible ? program.visible[i] : w;
+    float error = target - seen;
+    typename Device::Response r{};
+    uint32_t sent = 0;
+    uint64_t reads = 1;
+    for (int round = 0; round < program.rounds; ++round) {
+      if (pulsora::abs(error) <= program.tolerance) break;
+      if (sent == 0) r = a.response(i);
+      const bool up = (error > 0.0f) != turned;
+      const int n = pulsesTowards(a, r, w, error, up);
+      if (n == 0) break;
+      const uint64_t sample = program.firstSample + static_cast<uint64_t>(round);
+      const auto cell = static_cast<uint64_t>(i);
+      const float z = normalOfSample(a.key, Purpose::CycleNoise, cell, sample);
+      w = applyPulses<Device>(w, n, up, r, a.params, z, a.key, cell, sample);
+      seen = program.frame.seen(w, i);
+      if (program.writeNoise > 0.0f) {
+        const float xi = normalOfSample(a.key, Purpose::WriteNoise, cell, sample + 1);
+        seen = pulsora::fma(program.writeNoise, xi, seen);
+      }
+      error = target - seen;
+      sent += static_cast<uint32_t>(n);
+      ++reads;
+      const int64_t lines = program.byColumns ? a.cols : a.rows;
+      atomicRaiseTo(program.longest + round * lines + (program.byColumns ? col : row),
+                    static_cast<uint32_t>(n));
+    }
+    if (sent > 0) {
+      a.weights[i] = w;
+      if (program.visible) program.visible[i] = seen;
+      atomicRaiseTo(&program.counts->most, static_cast<uint64_t>(sent));
+    }
+    count(error, reads, mine);
+    return sent;
+  }
+
+ private:
+  /// The pulses of one round. 0 where they cannot help: at a bound, unless new write noise may, and
+  /// within half a step of the target, unless steps differ from pulse to pulse.
+  template <class Array>
+  PULSORA_HD int pulsesTowards(const Array &a, const typename Device::Response &r, float w,
+                               float error, bool up) const {
+    const float step = pulsora::abs(clipWeight(Device::pulse(w, up, r, a.params, 0.0f), r) - w);
+    const float rest = pulsora::max(pulsora::abs(error) - program.writeNoise, 0.0f);
+    if (step == 0.0f) return program.writeNoise > pulsora::abs(error) ? 1 : 0;
+    const bool varies = program.writeNoise > 0.0f || a.params.dw_min_std > 0.0f;
+    if (!varies && 2.0f * pulsora::abs(error) < step) return 0;
+    const float pulses = pulsora::min(pulsora::rint(rest / step), program.most);
+    return static_cast<int>(pulsora::max(pulses, 1.0f));
+  }
+  PULSORA_HD void count(float error, uint64_t reads, ProgramCounts &mine) const {
+    constexpr float kMost = ProgramCounts::kMostError;
+    const float parts = error / program.tolerance * ProgramCounts::kErrorParts;
+    const auto whole =
+        static_cast<int64_t>(pulsora::rint(pulsora::max(pulsora::min(parts, kMost), -kMost)));
+    ++mine.cells;
+    mine.outside += pulsora::abs(error) > program.tolerance;
+    mine.reads += reads;
+    mine.error += whole;
+    mine.square += static_cast<uint64_t>(whole * whole);
+  }
+};
+
+/// Clears the numbers of a program before it runs: element `size` is the counts.
+struct ProgramStart {
+  uint32_t *longest;
+  int64_t size;
+  ProgramCounts *counts;
+
+  PULSORA_HD void operator()(int64_t i) const {
+    if (i < size) {
+      longest[i] = 0;
+    } else {
+      *counts = {};
+    }
+  }
+};
+
+/// Adds up the time slots of a program's lines and rounds.
+struct SlotAdder {
+  const uint32_t *longest;
+  ProgramCounts *counts;
+
+  PULSORA_HD void operator()(int64_t i) const {
+    if (longest[i] > 0) atomicAddTo(&counts->slots, static_cast<uint64_t>(longest[i]));
+  }
+};
+
+}  // namespace pulsora

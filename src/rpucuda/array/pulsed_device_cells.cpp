@@ -1,0 +1,114 @@
+#include <algorithm>
+#include <cmath>
+
+#include "array/cell_kernels.h"
+#include "array/pulsed_device.h"
+#include "core/backend.h"
+#include "numerics/abs_max.h"
+#include "numerics/cuda_numerics.h"
+
+// What cells are: their bounds, steps and symmetric points.
+
+namespace pulsora {
+namespace {
+
+// The largest magnitude of a matrix on either backend.
+double largestMagnitude(const Context &context, MatrixView<const float> matrix) {
+  Buffer<float> ofRows(context, matrix.rows);
+  rowAbsMax(context, matrix, ofRows.data());
+  std::vector<float> each(static_cast<size_t>(matrix.rows));
+  detail::copyToHost(context, each.data(), ofRows.data(), ofRows.bytes());
+  return double(*std::max_element(each.begin(), each.end()));
+}
+
+}  // namespace
+
+Buffer<float> PulsedDevice::describeCells(const Context &context) const {
+  Buffer<float> planes = describeStored(context, weights_.data());
+  if (reference_.empty() && signs_.empty()) return planes;
+  forEach(context, size(), DescribeSeen{frame(), size(), planes.data()});
+  return planes;
+}
+
+Buffer<float> PulsedDevice::symmetricPoints(const Context &context, int64_t pairs,
+                                            RandomKey key) const {
+  Buffer<float> points(context, size());
+  balance(context, pairs, key, points.data());
+  forEach(context, size(), VisibleWeight{frame(), points.data(), 0.0f, key_, 0, points.data()});
+  return points;
+}
+
+void PulsedDevice::balance(const Context &context, int64_t pairs, RandomKey key,
+                           float *points) const {
+  SampledCells cells = sampledCells();
+  cells.key = key;
+  const PulsedKernels &kernels = kernelsOf(params_.model(), context);
+  overCells(context, size(), kCellSteps * (1 + pairs),
+            [&](int64_t begin, int64_t end, void *stream) {
+              kernels.balance(cells, pairs, points, begin, end, stream);
+            });
+}
+
+int64_t PulsedDevice::cellsWithoutSymmetricPoint(const Context &context) const {
+  Buffer<float> points(context, size());
+  balance(context, 0, key_, points.data());
+  const Buffer<float> planes = describeStored(context, points.data());
+  std::vector<float> steps(static_cast<size_t>(4 * size()));
+  detail::copyToHost(context, steps.data(), planes.data(), planes.bytes());
+  const float *up = steps.data() + 2 * size();
+  const float *down = up + size();
+  int64_t count = 0;
+  for (int64_t i = 0; i < size(); ++i) {
+    const float larger = std::max(std::fabs(up[i]), std::fabs(down[i]));
+    count += std::fabs(up[i] + down[i]) > 0.1f * larger ? 1 : 0;
+  }
+  return count;
+}
+
+// Bounds and steps of cells at these stored weights, without reference and sign.
+Buffer<float> PulsedDevice::describeStored(const Context &context, const float *weights) const {
+  Buffer<float> planes(context, 4 * size());
+  const SampledCells cells = sampledCells();
+  const PulsedKernels &kernels = kernelsOf(params_.model(), context);
+  overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
+    kernels.describe(cells, weights, planes.data(), begin, end, stream);
+  });
+  return planes;
+}
+
+double PulsedDevice::weightBound(const Context &context) const {
+  const float beyond[] = {3e38f, -3e38f};  // every bound
+  constexpr double kMostNormal = 7.0;      // normals are drawn below
+  Buffer<float> sides(context, 2);
+  detail::copyFromHost(context, sides.data(), beyond, sizeof beyond);
+  Buffer<float> confined(context, size());
+  CellArray a{};
+  static_cast<SampledCells &>(a) = sampledCells();
+  a.weights = confined.data();
+  const PulsedKernels &kernels = kernelsOf(params_.model(), context);
+  const auto all = rowMajor<const float>(confined.data(), rows_, cols_);
+  double largest = 0.0;
+  for (int i = 0; i < 2; ++i) {
+    const MatrixView<const float> side{sides.data() + i, rows_, cols_, 0, 0};
+    overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
+      kernels.write(a, side, begin, end, stream);
+    });
+    largest = std::max(largest, largestMagnitude(context, all));
+  }
+  if (!reference_.empty())
+    largest += largestMagnitude(context, rowMajor<const float>(reference_.data(), rows_, cols_));
+  return largest + kMostNormal * double(writeNoise());
+}
+
+int64_t PulsedDevice::saturatedCells(const Context &context) const {
+  const Buffer<float> planes = describeStored(context, weights_.data());
+  const float *w = weights_.data();
+  const float *high = planes.data();
+  const float *low = high + size();
+  if (!context.onCpu()) return detail::cudaCountOutside(context, w, high, low, size());
+  int64_t count = 0;
+  for (int64_t i = 0; i < size(); ++i) count += w[i] >= high[i] || w[i] <= low[i];
+  return count;
+}
+
+}  // namespace pulsora

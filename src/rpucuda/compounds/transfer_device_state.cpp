@@ -1,0 +1,66 @@
+#include "array/events.h"
+#include "compounds/transfer_device.h"
+#include "core/check.h"
+#include "storage/state_values.h"
+
+// A chain of arrays told and saved: explain(), statistics, states.
+
+namespace pulsora {
+
+Value::Map TransferDevice::explain(const Context &context, MatrixView<const float> x,
+                                   MatrixView<const float> d, float lr) const {
+  const Crossbar &fast = *chain_.front();
+  Value::Map map = explainPulses(context, fast.updater().parameters(), fast.cells().granularity(),
+                                 x, d, fastRate(lr));
+  const TransferSchedule &schedule = transfers_.front().settings().schedule;
+  map["fast_lr"] = Value(fastRate(lr));
+  map["transfer_lr"] = Value(transferRate(0, lr));
+  map["transfer_every"] = Value(schedule.period());
+  map["transfers_count"] =
+      Value(schedule.counts(TransferSchedule::Unit::Samples) ? "samples" : "mini-batches");
+  return map;
+}
+
+Value::Map TransferDevice::statistics(const Context &context) const {
+  Value::Map map = AnalogDevice::statistics(context);
+  uint64_t bytes = weight_.memoryBytes();
+  Value::List reads;
+  Value::List clipped;
+  for (const LineTransfer &each : transfers_) {
+    reads.emplace_back(each.reads());
+    clipped.emplace_back(each.clipped(context));
+    bytes += each.memoryBytes();
+  }
+  for (const NamedArray &each : arraysOf())
+    map["pulses_" + each.name] = Value(each.array->cells().pulseCount(context));
+  map["lines_read"] = Value(std::move(reads));
+  map["steps_clipped"] = Value(std::move(clipped));
+  map["memory_bytes"] = Value(static_cast<uint64_t>(*map.at("memory_bytes").integer()) + bytes);
+  return map;
+}
+
+void TransferDevice::saveTo(const Context &context, State &state, const std::string &prefix) const {
+  AnalogDevice::saveTo(context, state, prefix);
+  for (size_t k = 0; k < transfers_.size(); ++k)
+    transfers_[k].saveTo(context, state, prefix + message("transfer_", k, "/"));
+  if (!params_.auto_scale) return;
+  state.put(context, prefix + "running_maxima", Tensor::Type::F32, {AutoRates::kSize}, maxima_);
+  state.values[prefix + "batch_samples"] = Value(batchSamples_);
+  state.values[prefix + "last_batch"] = Value(lastBatch_);
+}
+
+void TransferDevice::loadFrom(const Context &context, const State &state,
+                              const std::string &prefix) {
+  AnalogDevice::loadFrom(context, state, prefix);
+  for (size_t k = 0; k < transfers_.size(); ++k)
+    transfers_[k].loadFrom(context, state, prefix + message("transfer_", k, "/"));
+  weight_.signsChanged();
+  if (!params_.auto_scale) return;
+  batchSamples_ = static_cast<int64_t>(state.counter(prefix + "batch_samples", kMostCounted));
+  lastBatch_ = static_cast<int64_t>(state.counter(prefix + "last_batch", kMostCounted));
+  state.take(context, prefix + "running_maxima", Tensor::Type::F32, {AutoRates::kSize}, maxima_);
+  requireValues(state, prefix + "running_maxima", "a number of 0 or more",
+                [](float value, int64_t i) { return i == AutoRates::kLatest || value >= 0.0f; });
+}
+
+}  // namespace pulsora

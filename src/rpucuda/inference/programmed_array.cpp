@@ -1,0 +1,303 @@
+#include <cmath>
+
+#include "core/backend.h"
+#include "inference/functors.h"
+#include "inference/inference_device.h"
+#include "linalg/math_util.h"
+
+// The programmed array of an InferenceDevice: programming, drift, compensation, conductances.
+
+namespace pulsora {
+namespace {
+
+double meanOf(const std::vector<float> &values) {
+  double sum = 0.0;
+  for (const float value : values) sum += static_cast<double>(value);
+  return sum / static_cast<double>(values.size());
+}
+
+}  // namespace
+
+void InferenceDevice::requireProgrammed() const {
+  PULSORA_CHECK(StateError, isProgrammed(),
+                "nothing is programmed; program the weights first, by program()");
+  PULSORA_CHECK(StateError, !isStale(),
+                "the weights changed after they were programmed; program them again first");
+}
+
+void InferenceDevice::requireTime(double time) const {
+  PULSORA_CHECK(ConfigError, std::isfinite(time) && time >= 0.0, "time is ", time,
+                "; give seconds since the end of programming, a finite number >= 0");
+  const double last = params_.noise_model.lastTime();
+  PULSORA_CHECK(ConfigError, time <= last, "time is ", time, " s, but ",
+                params_.noise_model.model().name, " has numbers up to ", last,
+                " s; choose an earlier time, or set extrapolate=True in the noise model");
+}
+
+bool InferenceDevice::program(const Context &context, uint64_t number, uint64_t chip) {
+  PULSORA_CHECK(ConfigError, number <= kMostProgrammings, "number is ", number,
+                "; programmings are numbered from 0 to ", kMostProgrammings);
+  PULSORA_CHECK(ConfigError, chip <= kMostChips, "chip is ", chip,
+                "; chips are numbered from 0 to ", kMostChips);
+  measured_ = {};
+  begin(context, number, chip);
+  moveTo(context, {number, 0.0, 0, chip});
+  float largest = 0.0f;
+  for (const float scale : hostScale_) largest = std::fmax(largest, scale);
+  return largest == 0.0f;
+}
+
+void InferenceDevice::programMeasured(const Context &context, const float *conductances,
+                                      uint64_t number) {
+  PULSORA_CHECK(ConfigError, column_.empty(), "cell_reference is 'column', whose conductances are ",
+                "not among those of the cells; measured conductances need 'digital'");
+  PULSORA_CHECK(ConfigError, number <= kMostProgrammings, "number is ", number,
+                "; programmings are numbered from 0 to ", kMostProgrammings);
+  const int64_t devices = dSize_ * xSize_ * devicesOfCell();
+  measured_.reserve(context, devices);
+  copy(context, rowMajor(conductances, 1, devices), rowMajor(measured_.data(), 1, devices));
+  begin(context, number, 0);
+  moveTo(context, {number, 0.0, 0, 0});
+}
+
+// Starts a programming of the present weights: scales, converters, and the reference of the
+// compensation.
+void InferenceDevice::begin(const Context &context, uint64_t number, uint64_t chip) {
+  realised_.reserve(context, dSize_ * xSize_);
+  if (isWindowed()) variance_.reserve(context, dSize_ * xSize_);
+  normalise(context);
+  copyScales(context);
+  useChip(context, chip);
+  status_ = Status::Programmed;
+  isModified_ = false;
+  points_.clear();
+  reference_ = referenceOf(context, {number, 0.0, 0, chip});
+}
+
+void InferenceDevice::useChip(const Context &context, uint64_t chip) {
+  if (chip == chip_) return;
+  const RandomKey spreads = keyOfChip(keys_.ofRead(0, Role::Read).spreads, chip);
+  for (AnalogRead *read : {&pass_.forward(), &pass_.backward(), &readout_})
+    read->drawSpreads(context, spreads);
+  chip_ = chip;
+}
+
+void InferenceDevice::programMany(const Context &context,
+                                  const std::vector<ProgrammedPoint> &points) {
+  PULSORA_CHECK(ConfigError, !points.empty() && static_cast<int64_t>(points.size()) <= kMostPoints,
+                "there are ", points.size(), " points; give 1 to ", kMostPoints);
+  for (const ProgrammedPoint &point : points) {
+    requireTime(point.time);
+    PULSORA_CHECK(ConfigError,
+                  point.number <= kMostProgrammings && point.chip <= kMostChips &&
+                      point.redraw <= kMostRedraws,
+                  "a point is beyond the largest numbers of programmings, readings or chips");
+    PULSORA_CHECK(ConfigError, point.chip == points.front().chip, "points are of chips ",
+                  points.front().chip, " and ", point.chip,
+                  "; the converters of a read are those of one chip");
+  }
+  const int64_t cells = dSize_ * xSize_;
+  const auto count = static_cast<int64_t>(points.size());
+  many_.reserve(context, count * cells);
+  manyFactors_.reserve(context, count * dSize_);
+  if (isWindowed()) manyVariances_.reserve(context, count * cells);
+  measured_ = {};
+  for (int64_t r = 0; r < count; ++r) {
+    const ProgrammedPoint &point = points[static_cast<size_t>(r)];
+    if (r == 0 || point.number != points[static_cast<size_t>(r - 1)].number)
+      begin(context, point.number, point.chip);
+    float *weights = many_.data() + r * cells;
+    float *variance = isWindowed() ? manyVariances_.data() + r * cells : nullptr;
+    setFactors(context, realiseCompensated(context, point, reference_, weights, variance),
+               manyFactors_.data() + r * dSize_);
+  }
+  moveTo(context, points.back());
+  points_ = points;
+}
+
+void InferenceDevice::forwardMany(const Context &context, MatrixView<const float> x,
+                                  MatrixView<float> y, uint64_t firstSample) {
+  const int64_t cells = dSize_ * xSize_;
+  const int64_t rows = x.rows / pointsOfRead();
+  AnalogRead &read = pass_.forward();
+  const RandomKey noise = keys_.ofRead(0, Role::Read).noise;
+  for (int64_t r = 0; r < pointsOfRead(); ++r) {
+    const MatrixView<float> to = y.block(r * rows, 0, rows, y.cols);
+    read.setNoiseKey(keyAt(noise, points_[static_cast<size_t>(r)]));
+    if (isWindowed()) read.setCellVariance(manyVariances_.data() + r * cells);
+    read.run(context, rowMajor<const float>(many_.data() + r * cells, dSize_, xSize_),
+             x.block(r * rows, 0, rows, x.cols), to, firstSample);
+    forEach(context, to.size(), FactorOfColumns{to, manyFactors_.data() + r * dSize_, to});
+  }
+  read.setNoiseKey(keyAt(noise, point_));
+  read.setCellVariance(cellVariance());
+}
+
+void InferenceDevice::drift(const Context &context, double time, uint64_t redraw) {
+  requireDrift(time);
+  PULSORA_CHECK(ConfigError, redraw <= kMostRedraws, "redraw is ", redraw,
+                "; readings are numbered from 0 to ", kMostRedraws);
+  moveTo(context, {point_.number, time, redraw, point_.chip});
+}
+
+void InferenceDevice::unprogram(const Context &context) {
+  status_ = Status::Unprogrammed;
+  useChip(context, 0);
+  points_.clear();
+  measured_ = {};
+  pass_.forward().setCellVariance(nullptr);
+  dirty_ = true;
+  point_ = {};
+  counters_ = {};
+  factors_.assign(factors_.size(), 1.0f);
+  const ReadKeys keys = keys_.ofRead(0, Role::Read);
+  for (AnalogRead *read : reads()) read->setNoiseKey(keys.noise);
+}
+
+void InferenceDevice::moveTo(const Context &context, const ProgrammedPoint &point) {
+  points_.clear();
+  factors_ = realiseCompensated(context, point, reference_, realised_.data(), cellVariance());
+  setFactors(context, factors_, outFactor_.data());
+  pass_.forward().setCellVariance(cellVariance());
+  point_ = point;
+  counters_ = {};
+  const ReadKeys keys = keys_.ofRead(0, Role::Read);
+  for (AnalogRead *read : reads()) read->setNoiseKey(keyAt(keys.noise, point));
+}
+
+Realisation InferenceDevice::realisation(const ProgrammedPoint &point) const {
+  Realisation r;
+  r.wanted = wanted_.data();
+  r.cells = dSize_ * xSize_;
+  r.cell = cell_;
+  r.keys =
+      RealisationKeys::at(keys_.of(0, Role::Cells), keys_.ofRead(0, Role::Cells).spreads, point);
+  r.number = point.number;
+  r.stuckLow = params_.stuck_low;
+  r.stuckHigh = params_.stuck_high;
+  r.measured = measured_.empty() ? nullptr : measured_.data();
+  if (isWindowed()) {
+    const double slow =
+        params_.noise_model.slowShare(point.time, static_cast<double>(params_.read_window));
+    r.frozen = static_cast<float>(std::sqrt(slow));
+    r.fresh = static_cast<float>(std::sqrt(1.0 - slow));
+  }
+  return r;
+}
+
+void InferenceDevice::realiseAt(const Context &context, const ProgrammedPoint &point,
+                                float *weights, float *variance) {
+  Realisation r = realisation(point);
+  r.weights = weights;
+  r.variance = variance;
+  realise(context, params_.noise_model, point.time, r);
+  if (column_.empty()) return;
+  r.firstDevice = static_cast<uint64_t>((r.cells + 7) / 8 * 8);
+  r.wanted = nullptr;
+  r.cells = xSize_;
+  r.weights = column_.data();
+  realise(context, params_.noise_model, point.time, r);
+  forEach(context, dSize_ * xSize_, ReferenceColumn{column_.data(), xSize_, weights});
+}
+
+// The sum of the magnitudes of the one-hot readings of each output.
+std::vector<double> InferenceDevice::readout(const Context &context, const ProgrammedPoint &point,
+                                             const float *weights, const float *variance) {
+  const MatrixView<const float> seen = rowMajor(weights, dSize_, xSize_);
+  if (readout_.parameters().is_perfect || params_.compensation_read == CompensationRead::Exact) {
+    sumRows(context, dSize_, xSize_, MagnitudeTerm{seen}, sums_.data());
+  } else {
+    readout_.setNoiseKey(keyAt(keys_.ofRead(0, Role::Readout).noise, point));
+    readout_.setCellVariance(variance);
+    sumRows(context, dSize_, xSize_, OneHotMagnitude{readout_.oneHot(seen, 0)}, sums_.data());
+  }
+  return sumsOfOutputs(context);
+}
+
+std::vector<double> InferenceDevice::sumsOfOutputs(const Context &context) const {
+  std::vector<double> sums(static_cast<size_t>(dSize_));
+  detail::copyToHost(context, sums.data(), sums_.data(), sums_.bytes());
+  return sums;
+}
+
+// The sums that a readout at this point is compared with; makes realised_ anew.
+std::vector<double> InferenceDevice::referenceOf(const Context &context,
+                                                 const ProgrammedPoint &point) {
+  if (params_.compensation == Compensation::None) return {};
+  if (params_.compensation != Compensation::ExactReference) {
+    const ProgrammedPoint start{point.number, 0.0, 0, point.chip};
+    realiseAt(context, start, realised_.data(), cellVariance());
+    return readout(context, start, realised_.data(), cellVariance());
+  }
+  sumRows(context, dSize_, xSize_, MagnitudeTerm{matrix(wanted_)}, sums_.data());
+  return sumsOfOutputs(context);
+}
+
+// Realises a point and returns the factors of its compensation.
+std::vector<float> InferenceDevice::realiseCompensated(const Context &context,
+                                                       const ProgrammedPoint &point,
+                                                       const std::vector<double> &reference,
+                                                       float *weights, float *variance) {
+  realiseAt(context, point, weights, variance);
+  if (params_.compensation == Compensation::None)
+    return std::vector<float>(static_cast<size_t>(dSize_), 1.0f);
+  return compensationFactors(params_.compensation, readout(context, point, weights, variance),
+                             reference, hostScale_, static_cast<double>(xSize_));
+}
+
+void InferenceDevice::copyScales(const Context &context) {
+  detail::copyToHost(context, hostScale_.data(), scale_.data(), scale_.bytes());
+}
+
+std::vector<float> InferenceDevice::scales(const Context &context) {
+  if (!isProgrammed() && dirty_) normalise(context);
+  copyScales(context);
+  return hostScale_;
+}
+
+void InferenceDevice::setFactors(const Context &context, const std::vector<float> &factors,
+                                 float *to) {
+  std::vector<float> scaled(factors);
+  for (size_t i = 0; i < scaled.size(); ++i) scaled[i] *= hostScale_[i];
+  detail::copyFromHost(context, to, scaled.data(), scaled.size() * sizeof(float));
+}
+
+void InferenceDevice::getConductances(const Context &context, Conductances which, float *out) {
+  requireProgrammed();
+  Realisation r = realisation(point_);
+  r.which = which;
+  r.conductances = out;
+  realise(context, params_.noise_model, point_.time, r);
+}
+
+Value::Map InferenceDevice::statistics(const Context &context) const {
+  const int64_t cells = dSize_ * xSize_;
+  Value::Map values = {
+      {"pulses", Value(0)},
+      {"saturated_cells", Value(0)},
+      {"memory_bytes",
+       Value(static_cast<uint64_t>(weights_.bytes() + wanted_.bytes() + realised_.bytes()))},
+      {"devices", Value(cells * cell_.devices + column_.size())},
+      {"compensation", Value(meanOf(factors_))}};
+  if (status_ != Status::Programmed) return values;
+  // The programming error relative to the weights: squares of the difference over squares.
+  Buffer<double> rows(context, 2 * dSize_);
+  sumRows(context, dSize_, xSize_,
+          SquaredDifference{realised_.data(), outFactor_.data(), weights_.data(), xSize_},
+          rows.data());
+  sumRows(context, dSize_, xSize_,
+          SquaredDifference{realised_.data(), nullptr, weights_.data(), xSize_},
+          rows.data() + dSize_);
+  std::vector<double> sums(static_cast<size_t>(2 * dSize_));
+  detail::copyToHost(context, sums.data(), rows.data(), rows.bytes());
+  double error = 0.0;
+  double norm = 0.0;
+  for (size_t i = 0; i < static_cast<size_t>(dSize_); ++i) {
+    error += sums[i];
+    norm += sums[static_cast<size_t>(dSize_) + i];
+  }
+  values["weight_error"] = Value(norm > 0.0 ? std::sqrt(error / norm) : 0.0);
+  return values;
+}
+
+}  // namespace pulsora

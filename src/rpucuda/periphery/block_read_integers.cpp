@@ -1,0 +1,73 @@
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "array/events.h"
+#include "core/backend.h"
+#include "core/isa_dispatch.h"
+#include "linalg/integer_product.h"
+#include "linalg/math_util.h"
+#include "periphery/block_read.h"
+#include "periphery/gpu_read.h"
+#include "periphery/read_kernels.h"
+
+// Reads whose products are sums of integers.
+
+namespace pulsora {
+
+void BlockRead::setWeightBound(double bound) {
+  weightBound_ = bound;
+  integers_ = {};
+  if (whyNoIntegers().empty()) integers_ = integerWeights(parameters_.integerBits(), bound);
+}
+
+std::string BlockRead::whyNoIntegers() const {
+  std::string reason = parameters_.whyNoIntegers();
+  if (!reason.empty()) return reason;
+  const int bits = parameters_.integerBits();
+  if (bits == 0) return "weight_bits is not 24 or 16";
+  const IntegerWeights integers = integerWeights(bits, weightBound_);
+  if (!integers.exist()) return message("weights have no bound (", weightBound_, ")");
+  if (!areExact(integers, inSize_, parameters_.largestLevel()))
+    return message(inSize_, " inputs of ", parameters_.largestLevel(),
+                   " levels each, whose sum may exceed ", kExactBits, " bits");
+  return {};
+}
+
+bool BlockRead::needsFloats(bool inIntegers) const {
+  return !inIntegers || !onCpu_ || parameters_.ir_drop > 0.0f || hasCellNoise() ||
+         !asymmetry_.empty() || needsInputSums();
+}
+
+// The sums of products of integers, of all rows of the converted inputs.
+void BlockRead::multiplyIntegers(const Context &context, MatrixView<const float> weights,
+                                 int64_t firstRow, MatrixView<float> out) {
+  const float unit = levelStep() * integers_.step;
+  if (!onCpu_) {
+    cudaMultiplyIntegers(context, scratch_.converted.data(), parameters_.largestLevel(), weights,
+                         integers_, unit, out);
+    return;
+  }
+  const auto levels =
+      rowMajor<const int16_t>(scratch_.levels.data() + firstRow * inSize_, out.rows, inSize_);
+  integerProduct(levels, parameters_.largestLevel(), weights, integers_, unit, out,
+                 context.cpu.threads, context.cpu.isa);
+}
+
+// Negative inputs count 1 - inp_asymmetry as much as positive ones, of which `rows` rows are first.
+void BlockRead::applyAsymmetry(const Context &context, int64_t rows) {
+  const float factor = 1.0f - parameters_.inp_asymmetry;
+  const bool joins = passCount() == 1;
+  const auto apply = [&](Buffer<float> &sums, bool used, int64_t cols, float by) {
+    if (used) forEach(context, rows * cols, NegativeInputs{sums.data(), rows * cols, by, joins});
+  };
+  const bool wire = parameters_.ir_drop > 0.0f;
+  apply(scratch_.sums, true, outSize_, factor);
+  apply(scratch_.absSums, wire, outSize_, factor);
+  apply(scratch_.lateSums, wire, outSize_, factor);
+  apply(scratch_.squareSums, hasCellNoise(), outSize_, factor * factor);
+  apply(scratch_.inputSums, needsInputSums(), 1, factor);
+  apply(scratch_.inputSquares, needsInputSums(), 1, factor * factor);
+}
+
+}  // namespace pulsora

@@ -1,0 +1,89 @@
+"""Studies of algorithms in benchmarks/: which runs they make, and that they run."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from pulsora.training.data import Dataset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+    Importer = Callable[[str], ModuleType]
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> Importer:
+    monkeypatch.syspath_prepend(str(FOLDER))
+
+    def imported(name: str) -> ModuleType:
+        sys.modules.pop(name, None)
+        return importlib.import_module(name)
+
+    return imported
+
+
+def test_rates_follow_the_best(module: Importer) -> None:
+    grid = module("compounds_study_grid")
+    assert grid.first_rates("TTv2") == [0.05, 0.1, 0.2, 0.4]
+    assert grid.next_rate({0.1: 90.0, 0.2: 80.0}) == 0.05
+    assert grid.next_rate({0.1: 70.0, 0.2: 80.0}) == 0.4
+    assert grid.next_rate({0.1: 70.0, 0.2: 90.0, 0.4: 80.0}) == pytest.approx(0.2828, rel=1e-4)
+
+
+def test_each_algorithm_gets_the_same_number_of_runs(module: Importer, tmp_path: Path) -> None:
+    made = module("compounds_study")
+    args = argparse.Namespace(
+        out=tmp_path, network="small", epochs=1, images=64,
+        algorithms=list(made.ALGORITHMS), cells=["EcRam"],
+    )  # fmt: skip
+    study = made.Study(args)
+    for pair in study.pairs:
+        for _ in range(20):
+            for setting in study.wanted(pair):
+                score = 50.0 - abs(setting["lr"] - 0.1)
+                study.add({"setting": setting, "accuracy": [score], "pulses_per_cell": {}})
+        assert study.wanted(pair) == []
+    assert len(study.done) == study.runs() == 10 * 8
+    again = made.Study(args)  # a stopped study goes on
+    assert again.done == study.done
+    assert all(again.wanted(pair) == [] for pair in again.pairs)
+
+
+def test_the_order_of_the_correlation_experiment(module: Importer, tmp_path: Path) -> None:
+    errors = module("offset_cells").correlation(seeds=2, steps=3000, folder=tmp_path)
+    assert errors["AGAD"] < errors["c-TTv2"] < errors["mixed precision"]
+    assert errors["mixed precision"] < min(errors["plain pulses"], errors["TTv2"])
+    assert (tmp_path / "correlation.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("network", ["small", "lenet", "transformer"])
+def test_each_algorithm_trains_each_network(
+    module: Importer, monkeypatch: pytest.MonkeyPatch, network: str
+) -> None:
+    made = module("compounds_study")
+    rng = np.random.default_rng(0)
+    images = rng.uniform(0, 1, (8, 28 * 28)).astype(np.float32)
+    classes = rng.integers(0, 10, 8)
+    few = Dataset("few", images, classes, images, classes, 10, (28, 28))
+    monkeypatch.setattr(made.datasets, "load", lambda _folder: few)
+    monkeypatch.setattr(made, "BATCH", 4)
+    for algorithm, cells in made.pairs(made.ALGORITHMS, ["EcRam"]):
+        setting = {
+            "network": network, "epochs": 1, "images": 0, "algorithm": algorithm, "cells": cells,
+            "lr": 20 * made.ALGORITHMS[algorithm].start, "seed": 1,
+        }  # fmt: skip
+        result = made.train(setting, Path(), "cpu")
+        assert 0.0 <= result["accuracy"][-1] <= 100.0
+        pulses = result["pulses_per_cell"]
+        assert (sum(pulses.values()) > 0.0) == bool(cells), algorithm

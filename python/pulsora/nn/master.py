@@ -255,11 +255,12 @@ class WeightCarrier(TiledModule):
         ours = {name: value for name, value in state_dict.items() if name.startswith(prefix)}
         start = f"{prefix}tiles."
         tiles = {n.removeprefix(start): ours.pop(n) for n in list(ours) if n.startswith(start)}
-        if self.held is not None and not _is_finite(ours.get(f"{prefix}weight")):
-            error_msgs.append(
-                f"{prefix}weight has no values, or some not finite; it was not loaded"
-            )
-            return
+        if self.held is not None:
+            for name in (f"{prefix}weight", f"{prefix}input_range"):
+                if not _is_finite(ours.get(name)):
+                    error_msgs.append(f"{name} has no values, or some not finite; it was not loaded")
+                    return
+            self._has_range = False
         missing: list[str] = []
         super()._load_from_state_dict(
             ours, prefix, local_metadata, strict, missing, unexpected_keys, error_msgs

@@ -9,6 +9,7 @@
 #include "core/isa_dispatch.h"
 #include "linalg/integer_product.h"
 #include "linalg/math_util.h"
+#include "numerics/abs_max.h"
 #include "periphery/gpu_read.h"
 #include "periphery/read_kernels.h"
 
@@ -347,6 +348,7 @@ void BlockRead::convertInputs(const Context &context, MatrixView<const float> in
   scratch_.scale.reserve(context, in.rows);
   float *scale = scratch_.scale.data();
   const InputStage stage = inputStage(in, 0, false);
+  rowAbsMax(context, in, scale);
   forEach(context, in.rows, FirstScale{in, stage.rule, averageMax_.data(), scale});
   forEach(context, in.size(), QuietInput{in, scale, stage.converter, out});
 }

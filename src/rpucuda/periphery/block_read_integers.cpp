@@ -62,12 +62,13 @@ void BlockRead::applyAsymmetry(const Context &context, int64_t rows) {
     if (used) forEach(context, rows * cols, NegativeInputs{sums.data(), rows * cols, by, joins});
   };
   const bool wire = parameters_.ir_drop > 0.0f;
+  const InputStage stage = inputStage({}, 0, true);  // which sums of inputs were made
   apply(scratch_.sums, true, outSize_, factor);
   apply(scratch_.absSums, wire, outSize_, factor);
   apply(scratch_.lateSums, wire, outSize_, factor);
   apply(scratch_.squareSums, hasCellNoise(), outSize_, factor * factor);
-  apply(scratch_.inputSums, needsInputSums(), 1, factor);
-  apply(scratch_.inputSquares, needsInputSums(), 1, factor * factor);
+  apply(scratch_.inputSums, stage.sums != nullptr, 1, factor);
+  apply(scratch_.inputSquares, stage.squares != nullptr, 1, factor * factor);
 }
 
 }  // namespace pulsora

@@ -37,7 +37,7 @@ bool areShortRows(const Context &context, MatrixView<const float> weights, int64
 bool fitsOneLaunch(const Context &context, MatrixView<const float> weights, int64_t rows) {
   if (areShortRows(context, weights, rows)) return true;
   const int64_t all = context.rowsOfBatch(rows);
-  constexpr int64_t kMostProducts = int64_t{1} << 24;
+  constexpr int64_t kMostProducts = int64_t{1} << 23;
   constexpr int64_t kMostRows = int64_t{1} << 18;  // of a mini-batch
   return weights.size() * all <= kMostProducts && all <= kMostRows &&
          weights.rows <= (int64_t{1} << 20);

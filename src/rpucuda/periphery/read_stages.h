@@ -130,7 +130,8 @@ struct MeasureRow {
   PULSORA_HD void operator()(int64_t i) const { measureRow(s, i, s.in.row(i)); }
 };
 
-/// The scale of each row's first read; with average_abs_max, the present running mean.
+/// The scale of each row's first read from its largest magnitude, which it replaces; with
+/// average_abs_max, the present running mean.
 struct FirstScale {
   MatrixView<const float> in;
   ScaleRule rule;
@@ -138,10 +139,8 @@ struct FirstScale {
   float *scale;
 
   PULSORA_HD void operator()(int64_t i) const {
-    const VectorView<const float> row = in.row(i);
-    const float absMax = reducedRow<reduce::AbsLargest>(row);
     const bool averages = rule.management == NoiseManagement::AverageAbsMax && *mean > 0.0f;
-    scale[i] = averages ? *mean : noiseScale(rule, row, absMax);
+    scale[i] = averages ? *mean : noiseScale(rule, in.row(i), scale[i]);
   }
 };
 

@@ -1,7 +1,7 @@
 #include "core/buffer.h"
 #include "cuda/core/async_copy.cuh"
 #include "cuda/lowrank/fragments.cuh"
-#include "cuda/lowrank/tensor_floats.cuh"
+#include "cuda/core/tensor_floats.cuh"
 #include "lowrank/kernels.h"
 
 // The gradients of an adapter C = A B in single precision, da = dc b^T and db = a^T dc, or one of
@@ -15,8 +15,6 @@ namespace pulsora {
 namespace {
 
 using lowrank::kTileRows;
-using lowrank::multiplyTile;
-using lowrank::splitValue;
 
 constexpr int kWarps = 16;
 constexpr int kThreads = 32 * kWarps;

@@ -1,5 +1,3 @@
-#include <cooperative_groups.h>
-
 #include "core/backend.h"
 #include "cuda/core/launch.cuh"
 #include "cuda/periphery/rows_of_block.cuh"
@@ -106,12 +104,6 @@ __device__ inline void addParts(const PlainRead &r, int64_t row0, int64_t line, 
   }
 }
 
-/// A plain read, and the result of an adapter that is added to it.
-struct SumOfReads {
-  PlainRead read;
-  AddedRead added;
-};
-
 /// A thread takes a line of a pair of samples; blockIdx.y is the octet.
 template <bool kEffects, bool kAdded, int kJobs>
 __global__ void __launch_bounds__(kPlainThreads)
@@ -171,188 +163,6 @@ constexpr JobKernel<SumOfReads> kFinishPlainKernel = {
     &finishPlainKernel<kEffects, kAdded, 1>,
     &finishPlainKernel<kEffects, kAdded, kMostJobs<SumOfReads>>};
 
-// --- rows that left the range of the ADC
-
-constexpr int kRepeatThreads = 256;
-constexpr int kRepeatBlocksPerSm = 2;
-constexpr int kTile =
-    32;  // rows and outputs of a block's piece of the product, and products per slice
-constexpr int kPerThread = kTile * kTile / kRepeatThreads;
-
-template <class T>
-using Slice = T[kTile][kTile + 1];
-
-/// Loads of(m(row0 + i, k0 + k)) into slice[k][i]; 0 outside.
-template <class T, class Of>
-__device__ void loadSlice(MatrixView<const float> m, int64_t row0, int64_t k0, Slice<T> &slice,
-                          const Of &of) {
-  const bool alongRow = m.colStride == 1;
-  for (int i = static_cast<int>(threadIdx.x); i < kTile * kTile; i += kRepeatThreads) {
-    const int row = alongRow ? i / kTile : i % kTile;
-    const int k = alongRow ? i % kTile : i / kTile;
-    slice[k][row] = row0 + row < m.rows && k0 + k < m.cols ? of(m(row0 + row, k0 + k)) : T{0};
-  }
-}
-
-/// The operations of a product in floating point, and of one in integers.
-struct FloatProduct {
-  using Factor = float;
-  using Sum = float;
-  __device__ float input(float u) const { return u; }
-  __device__ float weight(float w) const { return w; }
-  __device__ static void add(float &sum, float u, float w) { sum = pulsora::fma(u, w, sum); }
-  __device__ float result(float sum) const { return sum; }
-};
-struct IntegerProduct {
-  using Factor = int32_t;
-  using Sum = int64_t;
-  const PlainRead &read;
-
-  __device__ int32_t input(float level) const { return __float2int_rn(level); }
-  __device__ int32_t weight(float w) const { return integerOf(read.integers, w); }
-  __device__ static void add(int64_t &sum, int32_t n, int32_t v) { sum += int64_t{n} * v; }
-  __device__ float result(int64_t sum) const { return valueOf(sum, read.unit); }
-};
-
-/// sums = inputs weights^T, piece by piece over all blocks.
-template <class Product>
-__device__ void multiplyTogether(const Product &product, MatrixView<const float> inputs,
-                                 MatrixView<const float> weights, float *sums) {
-  __shared__ Slice<typename Product::Factor> inputSlice;
-  __shared__ Slice<typename Product::Factor> weightSlice;
-  const int64_t across = (weights.rows + kTile - 1) / kTile;
-  const int64_t pieces = across * ((inputs.rows + kTile - 1) / kTile);
-  const int column = static_cast<int>(threadIdx.x) % kTile;
-  const int firstRow = static_cast<int>(threadIdx.x) / kTile * kPerThread;
-  for (int64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
-    const int64_t row0 = piece / across * kTile;
-    const int64_t line0 = piece % across * kTile;
-    typename Product::Sum acc[kPerThread] = {};
-    for (int64_t k0 = 0; k0 < inputs.cols; k0 += kTile) {
-      __syncthreads();
-      loadSlice<typename Product::Factor>(inputs, row0, k0, inputSlice,
-                                          [&](float u) { return product.input(u); });
-      loadSlice<typename Product::Factor>(weights, line0, k0, weightSlice,
-                                          [&](float w) { return product.weight(w); });
-      __syncthreads();
-#pragma unroll 8
-      for (int k = 0; k < kTile; ++k) {
-        const auto w = weightSlice[k][column];
-#pragma unroll
-        for (int i = 0; i < kPerThread; ++i) Product::add(acc[i], inputSlice[k][firstRow + i], w);
-      }
-    }
-    for (int i = 0; i < kPerThread; ++i) {
-      const int64_t row = row0 + firstRow + i;
-      const int64_t line = line0 + column;
-      if (row < inputs.rows && line < weights.rows)
-        sums[row * weights.rows + line] = product.result(acc[i]);
-    }
-  }
-}
-
-/// Whether any row is to be read again. All blocks agree, as long as no block writes the states of
-/// the rows.
-__device__ bool anyWanted(const PlainRead &r, const AddedRead &added) {
-  int any = 0;
-  for (int64_t i = threadIdx.x; i < r.input.in.rows; i += kRepeatThreads)
-    any |= isWanted(r, i) || isWanted(added, i) ? 1 : 0;
-  return __syncthreads_or(any) != 0;
-}
-
-/// Whether a row of any read has left the range of the ADC; all blocks agree, as in anyWanted().
-/// The states of all reads are loaded at once.
-__device__ bool anyClipped(const SumOfReads *reads, int count) {
-  int any = 0;
-#pragma unroll 4
-  for (int k = 0; k < count; ++k) {
-    const auto &[r, added] = reads[k];
-    for (int64_t i = threadIdx.x; i < r.input.in.rows; i += kRepeatThreads) {
-      any |= r.input.state.clipped[i];
-      if (added.isThere()) any |= added.read.input.state.clipped[i];
-    }
-  }
-  return __syncthreads_or(any) != 0;
-}
-
-/// Lists the rows to be read again and prepares them; by a single block.
-__device__ void listWanted(const PlainRead &r, const AddedRead &added) {
-  __shared__ int32_t count;
-  if (threadIdx.x == 0) count = 0;
-  __syncthreads();
-  for (int64_t i = threadIdx.x; i < r.input.in.rows; i += kRepeatThreads) {
-    const bool own = isWanted(r, i);
-    const bool others = isWanted(added, i);
-    if (!own && !others) continue;
-    r.list[atomicAdd(&count, 1)] = static_cast<int32_t>(i);
-    if (own) NextRead{r.input.state}(i);
-    if (!others) continue;
-    NextRead{added.read.input.state}(i);
-    for (int64_t k = 0; k < added.read.input.in.cols; ++k)
-      ConvertInput{added.read.input}.convert(i, k);
-  }
-  __syncthreads();
-  if (threadIdx.x == 0) *r.count = count;
-}
-
-/// Reads rows again, round by round, as long as a row leaves the range of the ADC; by all blocks.
-__device__ void repeatRead(const SumOfReads &both) {
-  const auto &[r, added] = both;
-  const auto grid = cooperative_groups::this_grid();
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kRepeatThreads + threadIdx.x;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kRepeatThreads;
-  while (anyWanted(r, added)) {
-    grid.sync();
-    if (blockIdx.x == 0) listWanted(r, added);
-    grid.sync();
-    InputStage input = r.input;
-    input.list = {r.list, *r.count};
-    const int64_t count = input.list.count;
-    const ConvertInput convert{input};
-    for (int64_t i = first; i < count * input.in.cols; i += stride) convert(i);
-    grid.sync();
-    if (input.sums || input.squares) {
-      for (int64_t i = first; i < count; i += stride) sumConverted(input, i);
-    }
-    const auto inputs = rowMajor<const float>(input.converted, count, input.in.cols);
-    if (r.integers.exist()) {
-      multiplyTogether(IntegerProduct{r}, inputs, r.weights, r.sums);
-    } else {
-      multiplyTogether(FloatProduct{}, inputs, r.weights, r.sums);
-    }
-    grid.sync();
-    OutputStage output = r.output;
-    output.list = input.list;
-    const FinishOutput finish{output};
-    const int64_t lines = output.out.cols;
-    for (int64_t i = first; i < count * lines; i += stride) {
-      if (input.sums || input.squares) {
-        finish(i);
-      } else {
-        const int64_t row = r.list[i / lines];
-        output.out(row, i % lines) = finishLine(r.output, added, row, i % lines, r.sums[i]);
-      }
-    }
-    grid.sync();
-  }
-}
-
-/// Bound management in one launch, so that the host need not know whether a row leaves the range of
-/// the ADC. Usually no row of any read does, and every block returns at once.
-template <int kJobs>
-__global__ void __launch_bounds__(kRepeatThreads, kRepeatBlocksPerSm)
-    repeatKernel(const __grid_constant__ Jobs<SumOfReads, kJobs> jobs) {
-  awaitEarlier();
-  if constexpr (kJobs == 1) {
-    repeatRead(jobs.each[0]);
-  } else {
-    if (!anyClipped(jobs.each, jobs.count)) return;
-    for (int k = 0; k < jobs.count; ++k) repeatRead(jobs.each[k]);
-  }
-}
-constexpr JobKernel<SumOfReads> kRepeatKernel = {&repeatKernel<1>,
-                                                 &repeatKernel<kMostJobs<SumOfReads>>};
-
 }  // namespace
 
 void cudaMeasureInputs(const Context &context, const InputStage &stage) {
@@ -392,16 +202,6 @@ void cudaFinishPlain(const Context &context, const PlainRead &read, const AddedR
       hasEffects ? (few > 0 ? kFinishPlainKernel<true, true> : kFinishPlainKernel<true, false>)
                  : (few > 0 ? kFinishPlainKernel<false, true> : kFinishPlainKernel<false, false>);
   launchJob(context.stream, kernel, grid, kPlainThreads, sharedBytes, SumOfReads{read, added});
-}
-
-void cudaRepeatReads(const Context &context, const PlainRead &read, const AddedRead &added) {
-  const CudaScope scope(context.device);
-  int multiprocessors = 0;
-  PULSORA_CUDA_CHECK(
-      cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, context.device));
-  launchJobTogether(context.stream, kRepeatKernel,
-                    static_cast<unsigned>(multiprocessors * kRepeatBlocksPerSm), kRepeatThreads,
-                    SumOfReads{read, added});
 }
 
 }  // namespace pulsora

@@ -7,6 +7,12 @@
 
 namespace pulsora {
 
+/// A plain read, and the result of an adapter that is added to it.
+struct SumOfReads {
+  PlainRead read;
+  AddedRead added;
+};
+
 /// Adds the 8 sums of each of 32 lanes over the lanes: lane l gets sum number l % 8.
 __device__ inline float addLanes(float (&sum)[8]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;

@@ -1,14 +1,10 @@
 #include "cuda/core/async_copy.cuh"
 #include "cuda/core/launch.cuh"
+#include "cuda/core/tensor_floats.cuh"
 #include "periphery/read_kernels.h"
 
 // The product of a large array with a mini-batch, on the tensor cores and with the accuracy of
-// single precision. Tensor cores multiply numbers of 11 bits (TF32), so each factor is the sum of a
-// rounded number and a rest, and three of the four products are added up: the fourth would add less
-// than 2^-22. The tensor cores cut off bits of sums where arithmetic would round; hence they add no
-// more than kDepth products, and these partial sums are added outside. (Both after H. Ootomo and
-// R. Yokota, Recovering single precision accuracy from Tensor Cores while surpassing the FP32
-// theoretical peak performance, IJHPCA 36, 2022.)
+// single precision (tensor_floats.cuh).
 //
 // A block makes the sums of kLines outputs for kRows rows over a part of the inputs. The number of
 // parts, and so the bits of the sums, depend on the shape alone.
@@ -41,26 +37,6 @@ struct Problem {
   int rowBlocks;
   bool beside;  // whether to overlap the previous kernel
 };
-
-/// sums += a b for tiles of 16 x 8 and 8 x 8 that the warp's lanes share; elements have the order
-/// of the instruction.
-__device__ inline void multiplyTile(float (&sums)[4], const uint32_t (&a)[4],
-                                    const uint32_t (&b)[2]) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-  __trap();  // never launched: see cudaProductParts()
-#else
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-#endif
-}
-
-/// value = big + small: big rounded to 11 bits, small exact; the tensor cores use 11 bits of small.
-__device__ inline void splitValue(float value, uint32_t &big, uint32_t &small) {
-  big = (__float_as_uint(value) + 0x1000U) & 0xFFFFE000U;
-  small = __float_as_uint(value - __uint_as_float(big));
-}
 
 __device__ inline float at(const float4 &quad, int i) {
   return i == 0 ? quad.x : i == 1 ? quad.y : i == 2 ? quad.z : quad.w;

@@ -2,21 +2,26 @@
 
 #include <cstdint>
 
-// Products of floats by tensor cores, which multiply numbers of 11 bits (tf32): each factor is the
-// sum of two such numbers, and three of the four products are added
-// (cuda/periphery/tensor_product.cu). Sums inside the tensor cores, which truncate, are short;
-// partial sums are added outside.
+// Products of floats with the accuracy of single precision, by tensor cores, which multiply numbers
+// of 11 bits (tf32): each factor is the sum of a rounded number and a rest, and three of the four
+// products are added up; the fourth would add less than 2^-22. The tensor cores cut off bits of
+// sums where arithmetic would round; hence they add few products, and these partial sums are added
+// outside. (Both after H. Ootomo and R. Yokota, Recovering single precision accuracy from Tensor
+// Cores while surpassing the FP32 theoretical peak performance, IJHPCA 36, 2022.)
 
-namespace pulsora::lowrank {
+namespace pulsora {
 
+/// value = big + small: big rounded to 11 bits, small exact; the tensor cores use 11 bits of small.
 __device__ inline void splitValue(float value, uint32_t &big, uint32_t &small) {
   big = (__float_as_uint(value) + 0x1000U) & 0xFFFFE000U;
   small = __float_as_uint(value - __uint_as_float(big));
 }
 
+/// d += a b for tiles of 16 x 8 and 8 x 8 that the warp's lanes share; elements have the order of
+/// the instruction.
 __device__ inline void multiplyTile(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
-  __trap();  // never launched: see multiplies()
+  __trap();  // never launched on such GPUs
 #else
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
       "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -44,4 +49,4 @@ __device__ inline float4 asFloats(uint4 v) {
                      __uint_as_float(v.w));
 }
 
-}  // namespace pulsora::lowrank
+}  // namespace pulsora

@@ -1,7 +1,6 @@
 #include <cooperative_groups.h>
 
 #include "cuda/core/launch.cuh"
-#include "cuda/core/tensor_floats.cuh"
 #include "cuda/periphery/row_read.cuh"
 
 // Repeated reads of rows that left the range of the ADC.
@@ -16,7 +15,7 @@ constexpr int kRepeatSide = 16;   // threads along the rows and along the output
 static_assert(kRepeatSide * kRepeatSide == kRepeatThreads, "a thread per part of a piece");
 
 template <class T, int kSize>
-using Slice = T[kRepeatDepth][kSize + 8];  // neighbouring lines begin in different banks
+using Slice = T[kRepeatDepth][kSize + 4];  // lines of whole quads, in different banks
 
 /// A thread's share of a slice of kSize rows of a matrix from row0 on; 0 outside. It is asked for
 /// while the slice before it is multiplied.
@@ -51,7 +50,7 @@ struct SliceLoader {
   }
 };
 
-/// A thread's sums of a piece: neighbouring rows and outputs, by the arithmetic of the processor.
+/// A thread's sums of a piece: neighbouring rows and outputs.
 template <int kSize, class Product>
 struct ThreadSums {
   static constexpr int kPart = kSize / kRepeatSide;  // rows and outputs of a thread
@@ -90,78 +89,18 @@ struct ThreadSums {
   }
 };
 
-/// A lane's share of the sums of a piece, by the tensor cores: a warp takes 16 outputs.
-template <int kSize>
-struct TensorSums {
-  static constexpr int kWarpsAcross = kSize / 16;
-  static constexpr int kRowsOfWarp = kSize / (kRepeatThreads / 32 / kWarpsAcross);
-  static constexpr int kTiles = kRowsOfWarp / 8;  // of products of 16 x 8 x 8
-  using Factors = Slice<float, kSize>;
-
-  float sums[kTiles][4] = {};
-
-  __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
-  __device__ static int warp() { return static_cast<int>(threadIdx.x) / 32; }
-  __device__ static int row() { return warp() / kWarpsAcross * kRowsOfWarp; }
-  __device__ static int line() { return warp() % kWarpsAcross * 16; }
-
-  __device__ void add(const Factors &inputs, const Factors &weights) {
-    float part[kTiles][4] = {};
-    const int g = lane() / 4;
-    const int t = lane() % 4;
-#pragma unroll
-    for (int k = 0; k < kRepeatDepth; k += 8) {
-      const auto &near = weights[k + t];
-      const auto &far = weights[k + t + 4];
-      const float2 upper = make_float2(near[line() + g], far[line() + g]);
-      const float2 lower = make_float2(near[line() + g + 8], far[line() + g + 8]);
-#pragma unroll
-      for (int j = 0; j < kTiles; ++j) {
-        const int column = row() + 8 * j + g;
-        multiplyFloats(part[j], upper, lower,
-                       make_float2(inputs[k + t][column], inputs[k + t + 4][column]));
-      }
-    }
-#pragma unroll
-    for (int j = 0; j < kTiles; ++j) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) sums[j][e] += part[j][e];
-    }
-  }
-  template <class Use>
-  __device__ void forEach(const Use &use) const {
-#pragma unroll
-    for (int j = 0; j < kTiles; ++j) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        use(row() + 8 * j + lane() % 4 * 2 + e % 2, line() + lane() / 4 + e / 2 * 8, sums[j][e]);
-    }
-  }
-};
-
-/// The operations of a product in floating point, of the same by the tensor cores, and of one in
-/// integers.
+/// The operations of a product in floating point, and of one in integers.
 struct FloatProduct {
   using Factor = float;
   using Sum = float;
-  template <int kSize>
-  using Sums = ThreadSums<kSize, FloatProduct>;
-
   __device__ float input(float u) const { return u; }
   __device__ float weight(float w) const { return w; }
   __device__ static void add(float &sum, float u, float w) { sum = pulsora::fma(u, w, sum); }
   __device__ float result(float sum) const { return sum; }
 };
-struct TensorProduct : FloatProduct {
-  template <int kSize>
-  using Sums = TensorSums<kSize>;
-};
 struct IntegerProduct {
   using Factor = int32_t;
   using Sum = int64_t;
-  template <int kSize>
-  using Sums = ThreadSums<kSize, IntegerProduct>;
-
   const PlainRead &read;
 
   __device__ int32_t input(float level) const { return __float2int_rn(level); }
@@ -192,7 +131,7 @@ __device__ void multiplyTogether(const Product &product, MatrixView<const float>
   for (int64_t piece = first; piece < pieces; piece += blocks) {
     SliceLoader<Factor, kSize> nextInputs{inputs, piece / across * kSize, {}};
     SliceLoader<Factor, kSize> nextWeights{weights, piece % across * kSize, {}};
-    typename Product::template Sums<kSize> ofPiece;
+    ThreadSums<kSize, Product> ofPiece;
     nextInputs.ask(0, input);
     nextWeights.ask(0, weight);
     for (int64_t k0 = 0; k0 < inputs.cols; k0 += kRepeatDepth) {
@@ -281,8 +220,6 @@ __device__ void multiplyWanted(const SumOfReads *reads, int count, uint32_t want
     const auto inputs = rowMajor<const float>(r.input.converted, *r.count, r.input.in.cols);
     if (r.integers.exist()) {
       multiplyTogether<kSize>(IntegerProduct{r}, inputs, r.weights, r.sums, pieces);
-    } else if (r.parts > 0) {  // as in the first read
-      multiplyTogether<kSize>(TensorProduct{}, inputs, r.weights, r.sums, pieces);
     } else {
       multiplyTogether<kSize>(FloatProduct{}, inputs, r.weights, r.sums, pieces);
     }

@@ -255,19 +255,19 @@ class WeightCarrier(TiledModule):
         ours = {name: value for name, value in state_dict.items() if name.startswith(prefix)}
         start = f"{prefix}tiles."
         tiles = {n.removeprefix(start): ours.pop(n) for n in list(ours) if n.startswith(start)}
-        if self.held is not None:
-            for name in (f"{prefix}weight", f"{prefix}input_range"):
-                if not _is_finite(ours.get(name)):
-                    error_msgs.append(f"{name} has no values, or some not finite; it was not loaded")
-                    return
-            self._has_range = False
+        if self.held is not None and not self._takes_held(ours, tiles, prefix, error_msgs):
+            return
         missing: list[str] = []
         super()._load_from_state_dict(
             ours, prefix, local_metadata, strict, missing, unexpected_keys, error_msgs
         )
         missing_keys += [name for name in missing if name != f"{prefix}analog_weight"]
         if self.held is not None:
-            self._load_held(tiles, prefix, error_msgs)
+            self._has_range = False
+            if tiles:
+                self._keep_followed(isinstance(self.held, FollowedWeights))
+            elif isinstance(self.held, FollowedWeights):
+                self._write_matrix(self.carrier.detach().reshape(self.held.array.shape))
             return
         if not tiles:
             missing_keys.append(f"{start}*")
@@ -284,16 +284,38 @@ class WeightCarrier(TiledModule):
         except (ValueError, RuntimeError) as error:
             error_msgs.append(f"{prefix.rstrip('.') or 'the layer'}: {error}")
 
-    def _load_held(self, tiles: Mapping[str, Tensor], prefix: str, error_msgs: list[str]) -> None:
-        """Loads the tiles of a weight that is a parameter; a state of torch's layer has none."""
+    def _takes_held(
+        self,
+        ours: Mapping[str, Any],
+        tiles: Mapping[str, Tensor],
+        prefix: str,
+        error_msgs: list[str],
+    ) -> bool:
+        """Loads the tiles of a weight that is a parameter, if its values can be loaded with them.
+
+        A state of torch's layer has no tiles.
+        """
+        for name in (f"{prefix}weight", f"{prefix}input_range"):
+            if not _is_finite(ours.get(name)):
+                error_msgs.append(f"{name} has no values, or some not finite; it was not loaded")
+                return False
+        if not tiles:
+            return True
+        weight = ours.get(f"{prefix}weight")
+        if isinstance(self.held, FollowedWeights) and (
+            not isinstance(weight, torch.Tensor) or weight.shape != self.carrier.shape
+        ):
+            error_msgs.append(
+                f"{prefix}weight is missing or has another shape than {list(self.carrier.shape)}, "
+                "and the tiles of the state follow it; nothing of the layer was loaded"
+            )
+            return False
         try:
-            if tiles:
-                self._tiles().load_state_tensors(tiles)
-                self._keep_followed(isinstance(self.held, FollowedWeights))
-            elif isinstance(self.held, FollowedWeights):
-                self._write_matrix(self.carrier.detach().reshape(self.held.array.shape))
+            self._tiles().load_state_tensors(tiles)
         except (ValueError, RuntimeError) as error:
             error_msgs.append(f"{prefix.rstrip('.') or 'the layer'}: {error}")
+            return False
+        return True
 
 
 def _is_finite(weight: object) -> bool:

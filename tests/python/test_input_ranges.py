@@ -223,7 +223,7 @@ def test_a_loaded_range_is_checked() -> None:
         layer.load_state_dict(state | {"input_range": torch.tensor([float("nan")])})
     assert torch.equal(layer.state_dict()["input_range"], torch.ones(1))
     layer.load_state_dict(state | {"input_range": torch.tensor([-2.0])})
-    with pytest.raises(pl.StateError, match="has the input range -2; call .*calibrate"):
+    with pytest.raises(pl.StateError, match=r"has the input range -2; call .*calibrate"):
         layer(x)
     layer.load_state_dict(state)
     assert layer(x).isfinite().all()

@@ -1,5 +1,5 @@
-#include "cuda/lowrank/fragments.cuh"
 #include "cuda/core/tensor_floats.cuh"
+#include "cuda/lowrank/fragments.cuh"
 #include "cuda/lowrank/updates.cuh"
 
 // The update in single precision, by the resident kernel of forward16.cu with other tiles.

@@ -1,6 +1,6 @@
 #include "core/buffer.h"
-#include "cuda/lowrank/fragments.cuh"
 #include "cuda/core/tensor_floats.cuh"
+#include "cuda/lowrank/fragments.cuh"
 #include "cuda/lowrank/updates.cuh"
 #include "linalg/math_util.h"
 #include "lowrank/widened.h"

@@ -1,7 +1,7 @@
 #include "core/buffer.h"
 #include "cuda/core/async_copy.cuh"
-#include "cuda/lowrank/fragments.cuh"
 #include "cuda/core/tensor_floats.cuh"
+#include "cuda/lowrank/fragments.cuh"
 #include "lowrank/kernels.h"
 
 // The gradients of an adapter C = A B in single precision, da = dc b^T and db = a^T dc, or one of

@@ -196,7 +196,8 @@ __device__ void listWanted(const PlainRead &r, const AddedRead &added) {
   if (threadIdx.x == 0) *r.count = count;
 }
 
-/// Which of the reads have a row to be read again, a bit each; all blocks agree, as in anyWanted().
+/// A bit for each of the reads that have a row to be read again; all blocks agree, as in
+/// anyWanted().
 __device__ uint32_t wantedReads(const SumOfReads *reads, int count) {
   uint32_t wanted = 0;
   for (int k = 0; k < count; ++k) wanted |= anyWanted(reads[k].read, reads[k].added) ? 1U << k : 0U;

@@ -41,7 +41,8 @@ class ERider(pl.prototype.Rule):
             self.arrays["q"].weights = self.digital["mean"]
 
 
-# 2. Linear regression with noisy labels, whose error is |W - W*|^2 / |W*|^2.
+# 2. Linear regression with noisy labels. The error is the squared distance of W from the target,
+# relative to the target's square.
 found = {"plain pulses": [], "residual learning": [], "E-RIDER": []}
 for seed in range(3):
     made = [pl.Tile(10, 20, ARRAY, seed=seed), (control := ERider(seed)), ERider(seed)]

@@ -41,8 +41,7 @@ class ERider(pl.prototype.Rule):
             self.arrays["q"].weights = self.digital["mean"]
 
 
-# 2. Linear regression with noisy labels. The error is the squared distance of W from the target,
-# relative to the target's square.
+# 2. Linear regression with noisy labels; errors are squares of W - W_0, relative to those of W_0.
 found = {"plain pulses": [], "residual learning": [], "E-RIDER": []}
 for seed in range(3):
     made = [pl.Tile(10, 20, ARRAY, seed=seed), (control := ERider(seed)), ERider(seed)]

@@ -44,8 +44,7 @@ void withArrays(const std::vector<SharedTile *> &tiles, const Work &work) {
 void programTiles(const std::vector<SharedTile *> &tiles, py::handle number, py::handle chip) {
   const uint64_t which = readNumber(number);
   const auto where = readArgument<uint64_t>(chip, "chip", between(0, double(kMostChips)));
-  withArrays(tiles,
-             [&](const auto &arrays) { TileProgramming::programAll(arrays, which, where); });
+  withArrays(tiles, [&](const auto &arrays) { TileProgramming::programAll(arrays, which, where); });
 }
 
 void programMeasured(SharedTile &self, py::handle conductances, py::handle number) {

@@ -210,8 +210,7 @@ void InferenceDevice::realiseAt(const Context &context, const ProgrammedPoint &p
 
 // The sum of the magnitudes of the one-hot readings of each output.
 void InferenceDevice::readOut(const Context &context, const ProgrammedPoint &point,
-                              const float *weights, const float *variance,
-                              Buffer<double> &sums) {
+                              const float *weights, const float *variance, Buffer<double> &sums) {
   const MatrixView<const float> seen = rowMajor(weights, dSize_, xSize_);
   if (readout_.parameters().is_perfect || params_.compensation_read == CompensationRead::Exact) {
     sumRows(context, dSize_, xSize_, MagnitudeTerm{seen}, sums.data());
@@ -244,10 +243,10 @@ void InferenceDevice::realiseCompensated(const Context &context, const Programme
   if (rule == Compensation::Global || rule == Compensation::ExactReference)
     sumRows(context, 3, dSize_, WeightedReadings{reference_.data(), sums_.data(), scale_.data()},
             weighted_.data());
-  forEach(context, dSize_,
-          OutputCompensation{rule, reference_.data(), sums_.data(), weighted_.data(),
-                             static_cast<double>(xSize_), scale_.data(), factor_.data(),
-                             outFactor});
+  forEach(
+      context, dSize_,
+      OutputCompensation{rule, reference_.data(), sums_.data(), weighted_.data(),
+                         static_cast<double>(xSize_), scale_.data(), factor_.data(), outFactor});
 }
 
 std::vector<float> InferenceDevice::scales(const Context &context) {
@@ -259,8 +258,7 @@ std::vector<float> InferenceDevice::scales(const Context &context) {
 
 std::vector<float> InferenceDevice::compensation(const Context &context) const {
   std::vector<float> factors(static_cast<size_t>(dSize_), 1.0f);
-  if (isProgrammed())
-    detail::copyToHost(context, factors.data(), factor_.data(), factor_.bytes());
+  if (isProgrammed()) detail::copyToHost(context, factors.data(), factor_.data(), factor_.bytes());
   return factors;
 }
 

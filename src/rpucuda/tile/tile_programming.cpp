@@ -11,9 +11,7 @@
 
 namespace pulsora {
 
-void TileProgramming::program(uint64_t number, uint64_t chip) {
-  programAll({*this}, number, chip);
-}
+void TileProgramming::program(uint64_t number, uint64_t chip) { programAll({*this}, number, chip); }
 
 // Calls call(arrays, context) for the arrays of each backend, device and stream.
 template <class Call>

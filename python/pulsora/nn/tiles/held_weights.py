@@ -122,9 +122,7 @@ class HeldWeights:
         return same
 
     @staticmethod
-    def program(
-        layers: list[tuple[HeldWeights, nn.Parameter]], number: int, chip: int = 0
-    ) -> None:
+    def program(layers: list[tuple[HeldWeights, nn.Parameter]], number: int, chip: int = 0) -> None:
         """Programs the weights of layers."""
         for held, weight in layers:
             held._prepare_programming(weight)  # noqa: SLF001 - of this class

@@ -75,7 +75,7 @@ void bindDeviceSource(py::module_ &module) {
         const py::gil_scoped_release released;
         return compileAhead(source, wanted);
       },
-      py::arg("text"), py::arg("name"), py::arg("file"), py::arg("isa"), py::arg("kind"),
+      py::arg("text"), py::arg("name"), py::arg("file"), py::arg("isa"), py::arg("kind") = "device",
       "Compiles a model into the cache folder, and returns the path of the file. `isa` is "
       "an instruction set, or empty for this machine's best.");
   module.def(
@@ -86,7 +86,7 @@ void bindDeviceSource(py::module_ &module) {
         const py::gil_scoped_release released;
         return compileAheadForGpu(source, arch);
       },
-      py::arg("text"), py::arg("name"), py::arg("file"), py::arg("arch"), py::arg("kind"),
+      py::arg("text"), py::arg("name"), py::arg("file"), py::arg("arch"), py::arg("kind") = "device",
       "Compiles a model's kernels for GPUs of an architecture such as \"sm_90\" into the "
       "cache folder, and returns the paths of the files.");
   module.def("set_nvrtc_folders", &setNvrtcFolders, py::arg("folders"),

@@ -3,6 +3,7 @@
 #include <new>
 #include <type_traits>
 
+#include "core/isa.h"
 #include "devices/model_contract.h"
 #include "runtime/plugin_table.h"
 

@@ -154,7 +154,8 @@ def test_its_class_is_like_a_built_in_one(own: type[pl.noise_models.NoiseModel])
     assert pickle.loads(pickle.dumps(model)) == model  # noqa: S301
     config = pl.InferenceConfig(noise_model=model)
     assert pl.TileConfig.from_dict(config.to_dict()) == config
-    assert pl.presets.noise_model("StretchedLoss", loss=0.25) == model
+    assert pl.presets.noise_model("StretchedLoss") == own()
+    assert pl.presets.noise_model(model.to_dict()) == model
     for values in ({"g_min": 30.0}, {"loss": 2.0}, {"lost": 1.0}, {"beta": 0.0}):
         with pytest.raises(pl.ConfigError, match=f"StretchedLoss.*{next(iter(values))}"):
             own(**values)

@@ -90,7 +90,8 @@ class KernelCompilation : public Compilation {
   std::string compiler() override { return "nvrtc " + nvrtcVersion(); }
   std::string compile() override {
     const int number = architectureNumber(arch_);
-    PULSORA_CHECK(ConfigError, number >= kOldest, "arch is '", arch_, "'; models run on sm_",
+    PULSORA_CHECK(ConfigError, number >= kOldest, "arch is '", arch_, "'; ",
+                  factsOf(source_.kind).what, "s run on sm_",
                   int(kOldest), " and newer");
     GpuSource program;
     program.text = message(source_.text, "\n#include \"", factsOf(source_.kind).kernels, "\"\n");

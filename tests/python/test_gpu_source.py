@@ -115,7 +115,9 @@ def test_a_noise_model_has_one_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path:
         own = (ROOT / "src" / "rpucuda" / "noise_models" / f"{name}.h").read_text()
         struct = name.title().replace("_", "").replace("ReRamCmo", "ReRamCMO")
         own = own.replace(struct, f"{struct}Own")
-        assert len(_core.compile_ahead_for_gpu(own, f"{struct}Own", "", "sm_90", "noise_model")) == 1
+        assert (
+            len(_core.compile_ahead_for_gpu(own, f"{struct}Own", "", "sm_90", "noise_model")) == 1
+        )
 
 
 @needs_nvrtc

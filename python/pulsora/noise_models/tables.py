@@ -53,7 +53,7 @@ def from_table(
             f"g[{at}] is {nodes[at]:g}, not above g[{at - 1}] = {nodes[at - 1]:g}; sort the table"
         )
     largest = float(nodes[-1]) if g_max is None else g_max
-    if not 0.0 < largest or not 0.0 <= nodes[0] or not nodes[-1] <= largest:
+    if not (largest > 0.0 and nodes[0] >= 0.0 and nodes[-1] <= largest):
         raise ValueError(
             f"g reaches from {nodes[0]:g} to {nodes[-1]:g} uS, and g_max is {largest:g} uS; "
             "conductances must lie in [0, g_max], and g_max above 0"

@@ -9,7 +9,8 @@ set(PULSORA_NOISE_MODELS
   ReRamWan2022=noise_models/re_ram_wan2022.h
   ReRamCMO=noise_models/re_ram_cmo.h
   PowerLaw=noise_models/power_law.h
-  Shift=noise_models/shift.h)
+  Shift=noise_models/shift.h
+  Exponential=noise_models/exponential.h)
 
 set(PULSORA_EXTRA_NOISE_MODELS "" CACHE STRING
   "Noise models from outside this tree: a list of Name=/absolute/path/of/header.h")

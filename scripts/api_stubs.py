@@ -124,7 +124,7 @@ def models_stub() -> str:
 def noise_models_stub() -> str:
     """Return the stub of the noise models."""
     common = common_fields("noise_models")
-    return model_stubs("NoiseModel", "noise model", pl.noise_models, common)
+    return model_stubs("NoiseModel", "noise model", pl.noise_models.models, common)
 
 
 def model_stubs(base: str, what: str, module: ModuleType, shared: list[Field]) -> str:

@@ -31,7 +31,11 @@ SIMULATOR = [
     "tile",
 ]
 # Side libraries stand on the base, and on the rooms listed here; no other room includes them.
-SIDE = {"lowrank": [], "forecast": [], "runtime": ["devices", "pulses", "array"]}
+SIDE = {
+    "lowrank": [],
+    "forecast": [],
+    "runtime": ["devices", "noise_models", "pulses", "array", "inference"],
+}
 
 IN_ORDER = BASE + SIMULATOR
 ALLOWED = {room: set(IN_ORDER[: i + 1]) for i, room in enumerate(IN_ORDER)}

@@ -31,7 +31,7 @@ FILES: dict[str, Callable[[], str]] = {
     "python/pulsora/_core.pyi": core_stub,
     "python/pulsora/config.pyi": config_stub,
     "python/pulsora/devices/models.pyi": models_stub,
-    "python/pulsora/noise_models.pyi": noise_models_stub,
+    "python/pulsora/noise_models/models.pyi": noise_models_stub,
     "docs/reference/devices.md": devices_page,
     "docs/reference/noise_models.md": noise_models_page,
     "docs/reference/parameters.md": parameters_page,

@@ -34,7 +34,6 @@ __all__: list[str] = [
     "compiled_instruction_sets",
     "compound_facts",
     "cuda_device_count",
-    "drift_tiles",
     "dump_state",
     "dump_values",
     "forecast_encode",
@@ -57,9 +56,8 @@ __all__: list[str] = [
     "nvrtc_version",
     "parse_state",
     "parse_values",
-    "program_tiles",
     "read_source",
-    "register_device",
+    "register_source",
     "replace_file",
     "require_place",
     "save_state",
@@ -180,7 +178,7 @@ class Tile:
     def get_weights(self) -> typing.Any: ...
     def load_state(self, tensors: dict[str, typing.Any], values: dict[str, typing.Any]) -> None: ...
     def merge_adapter(self) -> None: ...
-    def program(self, number: typing.Any, chip: typing.Any = 0) -> None: ...
+    def program(self, number: typing.Any, chip: typing.Any = 0) -> bool: ...
     def program_many(
         self, points: collections.abc.Sequence[tuple[typing.Any, typing.Any]], chip: typing.Any
     ) -> None: ...
@@ -345,18 +343,20 @@ def apply_updates(
     meanwhile.
     """
 
-def compile_ahead(text: str, name: str, file: str, isa: str) -> str:
-    """Compiles a device model into the cache folder, and returns the path of the file. `isa`
-    is an instruction set, or empty for this machine's best.
+def compile_ahead(text: str, name: str, file: str, isa: str, kind: str = "device") -> str:
+    """Compiles a model into the cache folder, and returns the path of the file. `isa` is an
+    instruction set, or empty for this machine's best.
     """
 
-def compile_ahead_for_gpu(text: str, name: str, file: str, arch: str) -> list[str]:
-    """Compiles a device model's kernels for GPUs of an architecture such as "sm_90" into the
-    cache folder, and returns the paths of the files.
+def compile_ahead_for_gpu(
+    text: str, name: str, file: str, arch: str, kind: str = "device"
+) -> list[str]:
+    """Compiles a model's kernels for GPUs of an architecture such as "sm_90" into the cache
+    folder, and returns the paths of the files.
     """
 
 def compile_counts() -> dict[str, typing.Any]:
-    """Numbers of device models that were compiled, found on disk, or already in this process."""
+    """Numbers of models that were compiled, found on disk, or already in this process."""
 
 def compile_for_gpu(
     text: str,
@@ -386,9 +386,6 @@ def compound_facts(config: typing.Any) -> dict[str, typing.Any]:
 def cuda_device_count() -> int:
     """Number of usable CUDA devices; 0 if this build has no CUDA or the machine no GPU."""
 
-def drift_tiles(
-    tiles: collections.abc.Sequence[Tile], time: typing.Any, redraw: typing.Any
-) -> None: ...
 def dump_state(tensors: dict[str, typing.Any], values: dict[str, typing.Any]) -> bytes:
     """The bytes of the file of a state."""
 
@@ -519,17 +516,14 @@ def parse_state(data: bytes) -> tuple[typing.Any, ...]:
 def parse_values(json: bytes) -> dict[str, typing.Any]:
     """The values of a state from JSON."""
 
-def program_tiles(
-    tiles: collections.abc.Sequence[Tile], number: typing.Any, chip: typing.Any = 0
-) -> None: ...
-def read_source(text: str, name: str) -> tuple[typing.Any, ...]:
-    """(name, text, SHA-256) of a device model's source, with the name found, and Unix line
-    ends. ConfigError if the text has no name or several.
+def read_source(text: str, name: str, kind: str) -> tuple[typing.Any, ...]:
+    """(name, text, SHA-256) of a model's source, with the name found, and Unix line ends.
+    `kind` is "device" or "noise_model". ConfigError if the text has no name or several.
     """
 
-def register_device(text: str, name: str, file: str) -> dict[str, typing.Any]:
-    """Compiles and registers a device model, and returns its entry in schema(). `file` is the
-    name of the text in the compiler's messages.
+def register_source(text: str, name: str, file: str, kind: str) -> dict[str, typing.Any]:
+    """Compiles and registers a model, and returns its entry in schema(). `file` is the name of
+    the text in the compiler's messages.
     """
 
 def replace_file(path: bytes, data: bytes) -> None:

@@ -9,7 +9,7 @@ from typing import Any, cast
 from pulsora import _core, noise_models
 from pulsora._internal.files import read_settings
 from pulsora._internal.models import model_from_dict
-from pulsora._internal.parameters import suggestion
+from pulsora._internal.parameters import MODELS, suggestion
 from pulsora.config import InferenceConfig, IOParameters
 
 __all__ = ["AnalogFoundation", "ReRamCMO", "StandardHWA", "noise_model"]
@@ -33,9 +33,9 @@ def noise_model(name: str | Mapping[str, Any]) -> noise_models.NoiseModel:
     elif Path(name).suffix in {".toml", ".json"}:
         table = read_settings("noise_model", Path(name))
     else:
-        known = {one.lower(): one for one in noise_models.MODELS}
+        known = {one.lower(): one for one in MODELS["noise_model"]}
         if name.lower() not in known:
-            hint = suggestion(name, noise_models.MODELS)
+            hint = suggestion(name, known.values())
             raise _core.ConfigError(
                 f"there is no noise model '{name}', and a file with the table of one ends in .toml "
                 f"or .json{hint}"

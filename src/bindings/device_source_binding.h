@@ -4,7 +4,7 @@
 
 namespace pulsora::bindings {
 
-/// Adds the functions for device models from source: register_device(), compile_ahead() and their
+/// Adds the functions for models from source: register_source(), compile_ahead() and their
 /// parts.
 void bindDeviceSource(pybind11::module_ &module);
 

@@ -58,12 +58,8 @@ py::list describeFields(const std::vector<FieldInfo> &fields) {
 
 py::dict schema() {
   py::dict devices, noiseModels, compounds, structs;
-  for (const NoiseModel &model : pulsora::noiseModels()) {
-    py::dict entry;
-    entry["doc"] = model.doc;
-    entry["fields"] = describeFields(model.fields);
-    noiseModels[py::str(model.name)] = entry;
-  }
+  for (const NoiseModel &model : pulsora::noiseModels())
+    noiseModels[py::str(model.name)] = describeNoiseModel(model);
   for (const DeviceModel &model : deviceModels())
     devices[py::str(model.name)] = describeDevice(model);
   for (const CompoundModel &model : compoundModels()) {
@@ -121,6 +117,13 @@ py::dict describeDevice(const DeviceModel &model) {
   entry["doc"] = model.doc;
   entry["fields"] = describeFields(model.fields);
   entry["cell"] = py::cast(model.cellMembers);
+  return entry;
+}
+
+py::dict describeNoiseModel(const NoiseModel &model) {
+  py::dict entry;
+  entry["doc"] = model.doc;
+  entry["fields"] = describeFields(model.fields);
   return entry;
 }
 

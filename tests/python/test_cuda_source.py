@@ -31,6 +31,7 @@ pytestmark = [
 ]
 
 DEVICES = ROOT / "src" / "rpucuda" / "devices"
+NOISE_MODELS = ROOT / "src" / "rpucuda" / "noise_models"
 EXAMPLE = ROOT / "examples" / "05_custom_device" / "quadratic_step.h"
 
 
@@ -262,3 +263,33 @@ def test_code_that_only_a_host_has_is_told_with_its_line(cache: Path, tmp_path: 
     assert told.startswith("CompileError: ")
     assert f"hosted_step.h({line}): " in told
     assert "vector" in told
+
+
+@pytest.mark.parametrize("cell", ["pair", "single"])
+@pytest.mark.parametrize("name", ["PCMLike", "Exponential", "StretchedLoss"])
+@pytest.mark.usefixtures("cache")
+def test_property_61_a_noise_model_from_source_has_the_bits_of_the_cpu(
+    name: str, cell: str
+) -> None:
+    own = ROOT / "examples" / "27_custom_noise_model" / "stretched_loss.h"
+    files = {"PCMLike": NOISE_MODELS / "pcm_like.h", "Exponential": NOISE_MODELS / "exponential.h"}
+    text = files.get(name, own).read_text().replace(name, f"{name}OnGpu")
+    made = pl.noise_models.from_source(text, f"{name}OnGpu")
+    models = [made()] if name == "StretchedLoss" else [made(), getattr(pl.noise_models, name)()]
+    seen = []
+    for model in models:
+        config = pl.InferenceConfig(
+            noise_model=model, cell=cell, stuck_low=0.02, compensation_read="exact"
+        )
+        for device in ("cpu", "cuda:0"):
+            tile = pl.Tile(33, 41, config, seed=5, device=device)
+            tile.weights = np.random.default_rng(1).normal(size=(33, 41)).astype(np.float32)
+            tile.programming.program(number=3)
+            for time in (3600.0, 1.0):
+                tile.programming.drift(time)
+                for which in ("programmed", "now"):
+                    seen.append(tile.programming.conductances(which).tobytes())
+                seen.append(np.asarray(tile.weights).tobytes())
+    each = len(seen) // (2 * len(models))
+    for i in range(1, 2 * len(models)):
+        assert seen[i * each : (i + 1) * each] == seen[:each]

@@ -100,6 +100,27 @@ def test_kernels_of_a_model_are_compiled_once(
 
 
 @needs_nvrtc
+def test_a_noise_model_has_one_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PULSORA_CACHE_DIR", str(tmp_path / "cache"))
+    path = ROOT / "examples" / "27_custom_noise_model" / "stretched_loss.h"
+    text = path.read_text()
+    files = _core.compile_ahead_for_gpu(text, "", "", "sm_90", "noise_model")
+    assert len(files) == 1
+    assert _core.compile_ahead_for_gpu(text, "", "", "sm_90", "noise_model") == files
+    with pytest.raises(pl.CompileError, match="PulsedParams|Cell"):  # no device model
+        _core.compile_ahead_for_gpu(text, "", "", "sm_90", "device")
+    with pytest.raises(pl.ConfigError, match="arch is 'sm_75'; noise models run on sm_80"):
+        _core.compile_ahead_for_gpu(text, "", "", "sm_75", "noise_model")
+    for name in ("hermes", "re_ram_cmo", "shift"):
+        own = (ROOT / "src" / "rpucuda" / "noise_models" / f"{name}.h").read_text()
+        struct = name.title().replace("_", "").replace("ReRamCmo", "ReRamCMO")
+        own = own.replace(struct, f"{struct}Own")
+        assert (
+            len(_core.compile_ahead_for_gpu(own, f"{struct}Own", "", "sm_90", "noise_model")) == 1
+        )
+
+
+@needs_nvrtc
 def test_files_of_the_current_folder_are_no_part_of_a_model(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

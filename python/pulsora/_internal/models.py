@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, cast
 
 from pulsora import _core
 from pulsora._internal.parameters import (
@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-__all__ = ["Model", "model_from_dict", "require_source"]
+__all__ = ["KINDS", "Model", "model_from_dict", "require_source"]
+
+KINDS = {
+    "device": ("device model", "pulsora.devices"),
+    "noise_model": ("noise model", "pulsora.noise_models"),
+}
+"""What a kind of models is called, and the package of its classes."""
 
 
 def model_from_dict(kind: str, values: Mapping[str, object]) -> Parameters:
@@ -27,10 +33,11 @@ def model_from_dict(kind: str, values: Mapping[str, object]) -> Parameters:
     model = rest.pop("model", None)
     known = MODELS[kind]
     if not isinstance(model, str) or model not in known:
-        what = {"device": "device model", "noise_model": "noise model"}[kind]
-        note = "; a model from source is known after pulsora.devices.from_source()"
-        hint = suggestion(model, known) + (note if kind == "device" else "")
-        raise _core.ConfigError(f"model is {model!r}, which is not a {what}{hint}")
+        what, package = KINDS[kind]
+        raise _core.ConfigError(
+            f"model is {model!r}, which is not a {what}{suggestion(model, known)}; a model from "
+            f"source is known after {package}.from_source()"
+        )
     return known[model].from_dict(rest)
 
 
@@ -38,6 +45,14 @@ class Model(Parameters):
     """Parameters that say which model they belong to."""
 
     _kind: ClassVar[str]
+    source_sha256: ClassVar[str] = ""
+    """SHA-256 of the source of a model that from_source() made; empty for built-in models."""
+
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> str | tuple[Any, ...]:
+        """Pickles of objects whose model is from source contain the SHA-256 of that source."""
+        if not self.source_sha256:
+            return super().__reduce_ex__(protocol)
+        return _unpickled, (self._kind, self.model, self.source_sha256, self._values())
 
     @property
     def model(self) -> str:
@@ -68,12 +83,18 @@ class Model(Parameters):
         return super().from_dict({name: value for name, value in values.items() if name != "model"})
 
 
-def require_source(model: object, sha256: object, where: str) -> None:
-    """Raises ConfigError unless the device model of that name is from the source of that SHA-256.
+def _unpickled(kind: str, model: str, sha256: str, values: Mapping[str, object]) -> Parameters:
+    require_source(kind, model, sha256, "the pickle")
+    return model_from_dict(kind, {"model": model, **values})
+
+
+def require_source(kind: str, model: object, sha256: object, where: str) -> None:
+    """Raises ConfigError unless the model of that name is from the source of that SHA-256.
 
     `where` names the file or pickle that asks for it.
     """
-    known = MODELS["device"].get(model) if isinstance(model, str) else None
+    what, package = KINDS[kind]
+    known = MODELS[kind].get(model) if isinstance(model, str) else None
     found = getattr(known, SOURCE_KEY, "")
     if known is not None and found == sha256:
         return
@@ -84,7 +105,7 @@ def require_source(model: object, sha256: object, where: str) -> None:
     else:
         reason = "the model of that name is built in"
     raise _core.ConfigError(
-        f"{where} is of the device model {model!r} from the source with SHA-256 {sha256}, but "
-        f"{reason}; call pulsora.devices.from_source() on that source first"
+        f"{where} is of the {what} {model!r} from the source with SHA-256 {sha256}, but "
+        f"{reason}; call {package}.from_source() on that source first"
         + ("" if known is None else ", in a new process")
     )

@@ -261,14 +261,9 @@ def register_struct(made: type[Parameters]) -> None:
     _STRUCTS[made.__name__] = made
 
 
-def register_device(made: type[Parameters]) -> None:
-    """Registers the class as the device model of its name."""
-    _DEVICES[made.__name__] = made
-
-
-def register_noise_model(made: type[Parameters]) -> None:
-    """Registers the class as the noise model of its name."""
-    _NOISE_MODELS[made.__name__] = made
+def register_model(kind: str, made: type[Parameters]) -> None:
+    """Registers the class as the model of its name, of the kind "device" or "noise_model"."""
+    MODELS[kind][made.__name__] = made
 
 
 def registered_devices() -> dict[str, type[Parameters]]:

@@ -56,7 +56,7 @@ def load(path: str | os.PathLike[str]) -> Device:
     _suffix(path)
     values = read_settings("path", Path(path))
     if SOURCE_KEY in values:
-        require_source(values.get("model"), values.pop(SOURCE_KEY), os.fspath(path))
+        require_source("device", values.get("model"), values.pop(SOURCE_KEY), os.fspath(path))
     return Device.from_dict(values)
 
 

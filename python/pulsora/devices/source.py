@@ -8,16 +8,13 @@ runs the program.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
-import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pulsora import _core
-from pulsora._internal.checks import reading
-from pulsora._internal.parameters import parameter_class, register_device, registered_devices
+from pulsora._internal.sources import Sources
 from pulsora.devices.models import Device
 
 if TYPE_CHECKING:
@@ -25,13 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = ["compile_ahead", "compile_counts", "from_source", "from_state"]
 
-_PACKAGE = "pulsora.devices"
+_SOURCES = Sources("device", Device, "device_sources")
 # Folders of NVRTC in Python packages: for CUDA 13 and for CUDA 12.
 _NVRTC_FOLDERS = ("nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib")
 _core.set_nvrtc_folders(
     [str(Path(entry, part)) for entry in sys.path if entry for part in _NVRTC_FOLDERS]
 )
-_lock = threading.Lock()
 
 
 def from_source(source: str | os.PathLike[str], name: str | None = None) -> type[Device]:
@@ -69,30 +65,7 @@ def from_source(source: str | os.PathLike[str], name: str | None = None) -> type
         FileNotFoundError: If there is no such file.
         KeyboardInterrupt: If SIGINT arrives meanwhile; the compiler is ended.
     """
-    text, file = _read(source)
-    return _registered(text, name or "", file)
-
-
-def _registered(source: str, name: str, file: str) -> type[Device]:
-    if not isinstance(name, str):
-        raise TypeError(f"name is of type {type(name).__name__}; pass the name of the struct")
-    wanted, text, digest = _core.read_source(source, name)
-    with _lock:
-        package = sys.modules[_PACKAGE]
-        known = registered_devices().get(wanted)
-        if known is None and hasattr(package, wanted):
-            raise _core.ConfigError(
-                f"pulsora.devices.{wanted} is something else already; give the struct another name"
-            )
-        entry = _core.register_device(text, wanted, file)
-        if known is None:
-            known = parameter_class(
-                wanted, entry["fields"], entry["doc"], Device, _PACKAGE, source_sha256=digest
-            )
-            setattr(package, wanted, known)
-            register_device(known)
-    assert issubclass(known, Device)  # noqa: S101 - for the type checker
-    return known
+    return _SOURCES.made(source, name)
 
 
 def compile_ahead(
@@ -122,12 +95,7 @@ def compile_ahead(
         CompilerNotFound: If there is no C++ compiler, or no NVRTC for a GPU.
         FileNotFoundError: If there is no such file.
     """
-    text, file = _read(source)
-    given = (text, name or "", file)
-    files = [_core.compile_ahead(*given, isa or "")]
-    if arch is not None:
-        files += _core.compile_ahead_for_gpu(*given, arch)
-    return [Path(each) for each in files]
+    return _SOURCES.compiled_ahead(source, name, isa, arch)
 
 
 def compile_counts() -> dict[str, int]:
@@ -154,40 +122,4 @@ def from_state(saved: State) -> list[type[Device]]:
         StateError: If a source does not match its SHA-256, or a name is taken by another model.
         CompileError: As in from_source().
     """
-    sources: Any = saved.values.get("device_sources", {})
-    if not isinstance(sources, dict):
-        raise _core.StateError("the state's sources of device models are no table; it is damaged")
-    return [_trusted(name, entry) for name, entry in sources.items()]
-
-
-def _trusted(name: str, entry: Any) -> type[Device]:  # noqa: ANN401 - whatever a file has
-    text = entry.get("source") if isinstance(entry, dict) else None
-    digest = entry.get("sha256") if isinstance(entry, dict) else None
-    if not isinstance(text, str) or hashlib.sha256(text.encode()).hexdigest() != digest:
-        raise _core.StateError(
-            f"the state's source of the device model {name!r} does not have the SHA-256 that "
-            "stands beside it; the state is damaged"
-        )
-    try:
-        return _registered(text, name, "")
-    except _core.ConfigError as error:
-        raise _core.StateError(
-            f"the state's source of the device model {name!r} cannot be used: {error}"
-        ) from None
-
-
-def _read(source: str | os.PathLike[str]) -> tuple[str, str]:
-    """The text of a source, and the name of its file."""
-    if isinstance(source, str) and ("\n" in source or "kName" in source):
-        return source, ""
-    if not isinstance(source, str | os.PathLike):
-        raise TypeError(
-            f"source is of type {type(source).__name__}; pass the path of a header, or its text"
-        )
-    path = Path(source)
-    with reading("source", path, "give the path of a header, or its text of several lines"):
-        content = path.read_bytes()
-    try:
-        return content.decode(), path.name
-    except UnicodeDecodeError as error:
-        raise _core.ConfigError(f"{path} is not text in UTF-8 ({error})") from None
+    return _SOURCES.of_state(saved)

@@ -15,7 +15,14 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.float64]
 
-__all__ = ["Cells", "maximum", "power_law_density", "shift_density"]
+__all__ = [
+    "Cells",
+    "inverse_of",
+    "maximum",
+    "power_law_density",
+    "second_derivatives",
+    "shift_density",
+]
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
 _LOG_TWO_PI = math.log(2.0 * math.pi)
@@ -145,35 +152,42 @@ def maximum(
 def _covariance(
     cost: Callable[[Numbers], float], values: Numbers, limits: list[tuple[float, float]]
 ) -> Numbers:
-    """Returns the inverse of the second derivatives of a cost, NaN for values at limits."""
-    size = len(values)
+    """Returns the inverse of the second derivatives of a cost; NaN for values at limits."""
+    return inverse_of(second_derivatives(cost, values), values, limits)
+
+
+def second_derivatives(cost: Callable[[Numbers], float], values: Numbers) -> Numbers:
+    """Returns the second derivatives of a cost, by differences."""
+    size, step = len(values), 1e-3
+
+    def moved(*changes: tuple[int, int]) -> float:
+        there = values.copy()
+        for place, sign in changes:
+            there[place] += sign * step
+        return cost(there)
+
+    at = cost(values)
+    single = {(i, sign): moved((i, sign)) for i in range(size) for sign in (-1, 1)}
+    found = np.zeros((size, size))
+    for i in range(size):
+        found[i, i] = (single[i, 1] - 2.0 * at + single[i, -1]) / step**2
+        for j in range(i):
+            mixed = moved((i, 1), (j, 1)) - single[i, 1] - single[j, 1] + 2.0 * at
+            mixed += moved((i, -1), (j, -1)) - single[i, -1] - single[j, -1]
+            found[i, j] = found[j, i] = mixed / (2.0 * step**2)
+    return found
+
+
+def inverse_of(derivatives: Numbers, values: Numbers, limits: list[tuple[float, float]]) -> Numbers:
+    """Returns the inverse of second derivatives; NaN for values at limits."""
     free = [
         i
         for i, (low, high) in enumerate(limits)
         if values[i] - low > 2e-3 and high - values[i] > 2e-3
     ]
-    step = 1e-3
-    at = cost(values)
-    single = {}
-    for i in free:
-        for sign in (-1, 1):
-            moved = values.copy()
-            moved[i] += sign * step
-            single[i, sign] = cost(moved)
-    hessian = np.zeros((len(free), len(free)))
-    for row, i in enumerate(free):
-        hessian[row, row] = (single[i, 1] - 2.0 * at + single[i, -1]) / step**2
-        for column, j in enumerate(free[:row]):
-            moved = values.copy()
-            moved[[i, j]] += step
-            back = values.copy()
-            back[[i, j]] -= step
-            mixed = cost(moved) - single[i, 1] - single[j, 1] + 2.0 * at
-            mixed += cost(back) - single[i, -1] - single[j, -1]
-            hessian[row, column] = hessian[column, row] = mixed / (2.0 * step**2)
-    found = np.full((size, size), np.nan)
+    found = np.full((len(values), len(values)), np.nan)
     try:
-        inverse = np.linalg.inv(hessian)
+        inverse = np.linalg.inv(derivatives[np.ix_(free, free)])
     except np.linalg.LinAlgError:
         return found
     found[np.ix_(free, free)] = np.where(np.diag(inverse) > 0.0, inverse, np.nan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["read_traces"]
+__all__ = ["read_columns", "read_traces"]
 
 _NEEDED = ("pulse", "direction")
 _VALUES = ("conductance", "weight")
@@ -57,18 +58,64 @@ def read_traces(
         ValueError: if the file is no such table, naming the line and the column.
         OSError: if the file cannot be read.
     """
+    advice = "give a CSV file of measured pulses, or up and down"
+    with _lines_of(path, columns, advice) as (name, header, lines):
+        if sorted(header) == ["down", "up"]:
+            return _read_pair(name, header, lines), unit
+        return _read(name, header, lines)
+
+
+def read_columns(
+    path: str | os.PathLike[str],
+    names: Sequence[str],
+    words: Sequence[str],
+    optional: Sequence[str],
+) -> dict[str, list[float]]:
+    """The columns of a CSV file whose first line names them; others are left alone.
+
+    Args:
+        path: The file.
+        names: Columns that must be there.
+        words: Columns of any text; each text becomes a number, equal texts the same one.
+        optional: Columns that may be there.
+
+    Raises:
+        ValueError: if the file is no such table, naming the line and the column.
+        OSError: if the file cannot be read.
+    """
+    with _lines_of(path, None, "give a CSV file of readings, or the columns") as (
+        name,
+        header,
+        lines,
+    ):
+        _require_names(name, header, [word for word in names if word not in header])
+        found: dict[str, list[float]] = {word: [] for word in (*names, *optional) if word in header}
+        seen: dict[str, int] = {}
+        for number, texts in _filled(lines):
+            where = f"{name}, line {number}"
+            _require_columns(where, texts, header)
+            for word, values in found.items():
+                text = texts[header.index(word)].strip()
+                if word in words:
+                    values.append(seen.setdefault(text, len(seen)))
+                else:
+                    values.append(_number(f"{where}, column {word}", text, ""))
+    if not found[names[0]]:
+        raise ValueError(f"{name}: there are no rows below the first line")
+    return found
+
+
+@contextmanager
+def _lines_of(
+    path: str | os.PathLike[str], columns: Sequence[str] | None, advice: str
+) -> Iterator[tuple[str, list[str], Iterator[list[str]]]]:
+    """The name of a CSV file, the names of its columns, and its lines."""
     file = Path(path)
     try:
-        with (
-            reading("path", file, "give a CSV file of measured pulses, or up and down"),
-            file.open(newline="", encoding="utf-8-sig") as rows,
-        ):
+        with reading("path", file, advice), file.open(newline="", encoding="utf-8-sig") as rows:
             lines = csv.reader(rows, strict=True)
             names = next(lines, []) if columns is None else columns
-            header = [word.strip().lower() for word in names]
-            if sorted(header) == ["down", "up"]:
-                return _read_pair(file.name, header, lines), unit
-            return _read(file.name, header, lines)
+            yield file.name, [word.strip().lower() for word in names], lines
     except (csv.Error, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: no CSV file: {error}") from error
 
@@ -128,30 +175,38 @@ def _filled(lines: Iterator[list[str]]) -> Iterable[tuple[int, list[str]]]:
             yield getattr(lines, "line_num", 0), words
 
 
-def _unit_of(name: str, header: list[str]) -> str:
+def _require_names(
+    name: str, header: list[str], missing: Sequence[str], otherwise: str = ""
+) -> None:
     if header and all(map(_is_number, header)):
         raise ValueError(
             f"{name}, line 1: there are numbers in place of the names of columns; write names into "
-            "the first line, or give them: columns=('up', 'down') (--columns up,down) for a table "
-            "of two columns, up and down"
+            f"the first line{otherwise}"
         )
     twice = sorted({word for word in header if header.count(word) > 1})
     if twice:
         raise ValueError(
             f"{name}, line 1: column {twice[0]} is there twice; name columns differently"
         )
-    values = [word for word in _VALUES if word in header]
-    missing = [word for word in _NEEDED if word not in header]
     if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
         raise ValueError(f"{name}, line 1: {header[0]!r} is one column; separate columns by commas")
-    if not values:
-        missing.append("conductance (or weight)")
     if missing:
         raise ValueError(
             f"{name}, line 1: column {missing[0]} is missing (there are: "
             f"{', '.join(header) or 'none'}); "
             "the first line names the columns"
         )
+
+
+def _unit_of(name: str, header: list[str]) -> str:
+    values = [word for word in _VALUES if word in header]
+    missing = [word for word in _NEEDED if word not in header]
+    otherwise = (
+        ", or give them: columns=('up', 'down') (--columns up,down) for a table of two columns, up "
+        "and down"
+    )
+    missing += [] if values else ["conductance (or weight)"]
+    _require_names(name, header, missing, otherwise)
     if len(values) > 1:
         raise ValueError(f"{name}, line 1: columns conductance and weight; leave one of them out")
     return values[0]
@@ -180,13 +235,12 @@ def _whole(where: str, text: str) -> int:
     return int(value)
 
 
-def _number(where: str, text: str) -> float:
+def _number(where: str, text: str, note: str = " (pulse numbers may skip)") -> float:
     if text.strip() and not _is_number(text):
         raise ValueError(f"{where}: {text!r} is no number")
     value = float(text) if text.strip() else math.nan
     if not math.isfinite(value):
         raise ValueError(
-            f"{where}: {text.strip() or 'an empty cell'} is no reading; leave out the row (pulse "
-            "numbers may skip)"
+            f"{where}: {text.strip() or 'an empty cell'} is no reading; leave out the row{note}"
         )
     return value

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from pulsora import _core
+from pulsora import _core, devices, noise_models
 from pulsora import state as states
 from pulsora._internal.threads import chosen_threads
 from pulsora.config import TileConfig
-from pulsora.devices.source import from_state
 from pulsora.tile.clipping import confined, warn_of_clipping
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ class StatefulTile:
             path: A file that save() wrote.
             device: Device of the tile.
             threads: As in the constructor.
-            trust_device_source: Whether to compile and run source of device models in the file.
+            trust_device_source: Whether to compile and run source of models in the file.
 
         Raises:
             FileNotFoundError: If there is no such file.
@@ -113,7 +112,8 @@ class StatefulTile:
         saved = states.load(path)
         try:
             if trust_device_source:
-                from_state(saved)
+                devices.from_state(saved)
+                noise_models.from_state(saved)
             return cls.from_state(saved, device=device, threads=threads)
         except states.StateError as error:
             raise states.StateError(f"{os.fspath(path)}: {error}") from None

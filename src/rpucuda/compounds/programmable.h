@@ -5,6 +5,7 @@
 
 #include "core/context.h"
 #include "core/view.h"
+#include "noise_models/noise_model.h"
 
 namespace pulsora {
 
@@ -26,13 +27,6 @@ constexpr uint64_t kMostRedraws = (uint64_t{1} << 32) - 1;
 constexpr uint64_t kMostChips = (uint64_t{1} << 32) - 1;
 /// The most points that one read sees.
 constexpr int64_t kMostPoints = int64_t{1} << 16;
-
-/// Conductances of a programmed device.
-enum class Conductances {
-  Target,      ///< as asked for
-  Programmed,  ///< as they were after programming, before drift and read noise
-  Now,         ///< as reads see them
-};
 
 /// The interface of a device whose weights are programmed once, and drift. What reads see is a
 /// function of the weights, the tile's seed and number, and the ProgrammedPoint.

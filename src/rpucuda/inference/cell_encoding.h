@@ -2,7 +2,7 @@
 
 #include "core/platform.h"
 #include "numerics/math.h"
-#include "parameters/field.h"
+#include "parameters/field_types.h"
 
 namespace pulsora {
 

@@ -1,6 +1,7 @@
 #include "inference/realise.h"
 
 #include "core/backend.h"
+#include "core/cuda_api.h"
 #include "core/isa_dispatch.h"
 #include "core/type_list.h"
 #include "noise_model_list.h"
@@ -15,6 +16,14 @@ RandomKey keyFor(RandomKey key, uint64_t number) {
   return makeKey(bitsOf(key), static_cast<uint32_t>(number >> 32), static_cast<uint32_t>(number));
 }
 
+constexpr int64_t kStepsOfGroup = 1024;
+
+/// Calls onCpu(begin, end) for parts of the groups.
+template <class OnCpu>
+void overGroups(const Context &context, int64_t groups, const OnCpu &onCpu) {
+  parallelRange(context, groups, kStepsPerThread / kStepsOfGroup, onCpu);
+}
+
 template <class Model>
 void realiseAs(const Context &context, const NoiseModelParams &model, double time,
                const Realisation &realisation) {
@@ -24,10 +33,8 @@ void realiseAs(const Context &context, const NoiseModelParams &model, double tim
   if (context.onCpu()) {
     const auto kernel =
         withIsa(context.cpu.isa, [](auto isa) { return &realiseGroups<isa, Model>; });
-    constexpr int64_t kStepsOfGroup = 1024;
-    parallelRange(context, groups, kStepsPerThread / kStepsOfGroup,
-                  [&](int64_t begin, int64_t end) { kernel(functor, begin, end); });
-    return;
+    return overGroups(context, groups,
+                      [&](int64_t begin, int64_t end) { kernel(functor, begin, end); });
   }
   forEach(context, groups, functor);
 }
@@ -40,6 +47,19 @@ void realiseAny(TypeList<Models...>, const Context &context, const NoiseModelPar
     if (model.model().name == Model::kName) realiseAs<Model>(context, model, time, realisation);
   };
   (tryModel(OneType<Models>{}), ...);
+}
+
+void realiseFromSource(const Context &context, const NoiseModelParams &model, double time,
+                       const Realisation &realisation) {
+  const NoiseKernels &kernels = *model.model().kernels;
+  const int64_t groups = realisation.groups();
+  if (context.onCpu()) {
+    return overGroups(context, groups, [&](int64_t begin, int64_t end) {
+      kernels.onCpu(realisation, model.common(), time, begin, end);
+    });
+  }
+  const CudaScope scope(context.device);
+  kernels.onGpu(realisation, model.common(), time, groups, context.stream);
 }
 
 }  // namespace
@@ -62,6 +82,7 @@ RealisationKeys RealisationKeys::at(RandomKey device, RandomKey chip,
 void realise(const Context &context, const NoiseModelParams &model, double time,
              const Realisation &realisation) {
   if (realisation.cells == 0) return;
+  if (model.model().kernels) return realiseFromSource(context, model, time, realisation);
   realiseAny(AllNoiseModels{}, context, model, time, realisation);
 }
 

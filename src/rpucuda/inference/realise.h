@@ -5,164 +5,16 @@
 #include "compounds/programmable.h"
 #include "core/context.h"
 #include "core/isa.h"
-#include "inference/cell_encoding.h"
+#include "inference/realise_cells.h"
 #include "noise_models/noise_model_params.h"
-#include "numerics/random.h"
 
 namespace pulsora {
-
-/// Indices of draws with purpose Program: programming errors and read noise; which devices are
-/// stuck, four to a block.
-enum ProgramIndex : uint32_t { kErrorIndex = 0, kStuckIndex = 1 };
-
-/// Keys of the random numbers of a realisation.
-struct RealisationKeys {
-  RandomKey device;   ///< programming errors, and the drift of devices
-  RandomKey chip;     ///< which devices are stuck
-  RandomKey reading;  ///< what is drawn anew at a time
-
-  /// The keys at a point: those of the reading follow from the bits of the time.
-  static RealisationKeys at(RandomKey device, RandomKey chip, const ProgrammedPoint &point);
-};
 
 /// The key of a chip, where `key` is that of chip 0.
 RandomKey keyOfChip(RandomKey key, uint64_t chip);
 
 /// Key of a read of a programmed array, of which `key` numbers the reads: a key for each point.
 RandomKey keyAt(RandomKey key, const ProgrammedPoint &point);
-
-/// One realisation of programmed cells, besides its noise model: which weights, encoded how, with
-/// which draws, and where results go.
-struct Realisation {
-  const float *wanted = nullptr;  ///< weights in [-1, 1] of the cells; null: all 0
-  int64_t cells = 0;
-  uint64_t firstDevice = 0;  ///< number of the first device; a multiple of 8
-  CellEncoding cell;
-  RealisationKeys keys{};
-  uint64_t number = 0;  ///< of the programming
-  float stuckLow = 0.0f;
-  float stuckHigh = 0.0f;
-  Conductances which = Conductances::Now;
-  const float *measured = nullptr;  ///< programmed conductances [cells, devices of a cell], or null
-  /// Shares of the standard deviation of read noise: what belongs to the conductances, and what
-  /// each read draws for itself.
-  float frozen = 1.0f;
-  float fresh = 0.0f;
-  float *weights = nullptr;       ///< [cells]; null: not wanted
-  float *variance = nullptr;      ///< [cells] of the weights, drawn by each read; null: not wanted
-  float *conductances = nullptr;  ///< [cells, devices of a cell], in uS; null: not wanted
-
-  /// Cells whose devices fill whole blocks of eight.
-  PULSORA_HD int64_t cellsOfGroup() const {
-    int64_t count = 8;
-    while (count % 2 == 0 && count / 2 * cell.devices % 8 == 0) count /= 2;
-    return count;
-  }
-  int64_t groups() const { return (cells + cellsOfGroup() - 1) / cellsOfGroup(); }
-};
-
-/// Makes the weights and conductances of a group of cells, eight devices at a time: a block of
-/// random numbers serves eight neighbouring devices.
-template <class Model>
-struct Realise {
-  Realisation r;
-  typename Model::Params p;
-  typename Model::Time time;
-
-  PULSORA_HD void operator()(int64_t group) const {
-    const int64_t cells = r.cellsOfGroup();
-    const int devices = r.cell.devices;
-    const int64_t blocks = cells * devices / 8;
-    const uint64_t firstBlock = r.firstDevice / 8 + static_cast<uint64_t>(group * blocks);
-    int64_t cell = group * cells;
-    int k = 0;
-    float weight = r.cell.constant;
-    float variance = 0.0f;
-    for (int64_t block = 0; block < blocks && cell < r.cells; ++block) {
-      float target[8];
-      targets(cell, k, target);
-      float g[8];
-      float sigma[8] = {};
-      eight(firstBlock + static_cast<uint64_t>(block), cell * devices + k, target, g, sigma);
-      for (int l = 0; l < 8; ++l) {
-        if (cell >= r.cells) break;
-        if (r.conductances) r.conductances[cell * devices + k] = g[l];
-        weight =
-            pulsora::fma(r.cell.device[k].share, (g[l] - p.g_min) / (p.g_max - p.g_min), weight);
-        const float spread = r.cell.device[k].share * (r.fresh * sigma[l] / (p.g_max - p.g_min));
-        variance = pulsora::fma(spread, spread, variance);
-        if (++k < devices) continue;
-        if (r.weights) r.weights[cell] = weight;
-        if (r.variance) r.variance[cell] = variance;
-        weight = r.cell.constant;
-        variance = 0.0f;
-        k = 0;
-        ++cell;
-      }
-    }
-  }
-
- private:
-  /// Targets in uS of eight devices from device k of a cell on.
-  PULSORA_HD void targets(int64_t cell, int k, float *target) const {
-    for (int l = 0; l < 8; ++l) {
-      const float w = r.wanted && cell < r.cells ? r.wanted[cell] : 0.0f;
-      target[l] = pulsora::fma(r.cell.target(w, k), p.g_max - p.g_min, p.g_min);
-      const bool last = k + 1 == r.cell.devices;
-      cell += last ? 1 : 0;
-      k = last ? 0 : k + 1;
-    }
-  }
-
-  /// The programmed conductance of a device of the cells.
-  PULSORA_HD float programmed(int64_t device, float target, float xi) const {
-    if (r.measured) return device < r.cells * r.cell.devices ? r.measured[device] : target;
-    return Model::programmed(target, xi, p);
-  }
-
-  /// Conductances of the eight devices of a block, from device `first` of the cells on, and the
-  /// standard deviations of their read noise.
-  PULSORA_HD void eight(uint64_t block, int64_t first, const float *target, float *g,
-                        float *sigma) const {
-    if (r.which == Conductances::Target) {
-      for (int l = 0; l < 8; ++l) g[l] = target[l];
-      return;
-    }
-    const Normal8 error = normals(r.keys.device, Purpose::Program, block);
-    if (r.which == Conductances::Programmed) {
-      for (int l = 0; l < 8; ++l) g[l] = programmed(first + l, target[l], error.z[l]);
-    } else {
-      const Normal8 kept = normals(r.keys.device, Purpose::Drift, block);
-      const Normal8 anew = normals(r.keys.reading, Purpose::Drift, block);
-      const Normal8 read = normals(r.keys.reading, Purpose::Program, block);
-      for (int l = 0; l < 8; ++l) {
-        const DeviceDraws draws{error.z[l], {kept.z[l], anew.z[l]}, read.z[l]};
-        const float start = programmed(first + l, target[l], error.z[l]);
-        const DeviceReading seen = readingOf<Model>(target[l], start, draws, time, p, r.frozen);
-        g[l] = seen.conductance;
-        sigma[l] = seen.sigma;
-      }
-    }
-    if (r.stuckLow + r.stuckHigh > 0.0f && !r.measured) {
-      for (uint32_t half = 0; half < 2; ++half) {
-        const Philox4 words = draw(r.keys.chip, Purpose::Program, block, 0, kStuckIndex + half);
-        for (uint32_t l = 0; l < 4; ++l) {
-          const float u = uniform(words.v[l]);
-          float &device = g[4 * half + l];
-          const bool low = u < r.stuckLow;
-          const bool high = u >= 1.0f - r.stuckHigh;
-          device = pulsora::select(low, p.g_min, device);
-          device = pulsora::select(high, p.g_max, device);
-          sigma[4 * half + l] = low || high ? 0.0f : sigma[4 * half + l];
-        }
-      }
-    }
-  }
-
-  PULSORA_HD Normal8 normals(RandomKey key, Purpose purpose, uint64_t block) const {
-    return normal8(draw(key, purpose, block, r.number, kErrorIndex));
-  }
-};
 
 /// Groups [begin, end) of a realisation, compiled once per instruction set.
 template <Isa isa, class Model>

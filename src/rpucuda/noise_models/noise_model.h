@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cmath>
-#include <initializer_list>
 
 #include "numerics/math.h"
 #include "parameters/field_types.h"
@@ -28,7 +27,8 @@
 //
 // programmed(), drifted(), readSigma() and limited() are PULSORA_HD. Conductances are in uS, times
 // in s since the end of programming; xi is standard normal. power_law.h and shift.h have the two
-// laws of which most models are instances. A line in cmake/noise_models.cmake registers a model.
+// laws of which most models are instances. A line in cmake/noise_models.cmake registers a model, and
+// so does registerNoiseSource() (runtime/device_source.h) while a program runs.
 
 namespace pulsora {
 
@@ -60,6 +60,13 @@ struct NoiseParams {
     c.require(g_min < g_max, c.path("g_min"), " is ", g_min, " and ", c.path("g_max"), " is ",
               g_max, "; the smallest conductance must be below the largest");
   }
+};
+
+/// Conductances of a programmed device.
+enum class Conductances {
+  Target,      ///< as asked for
+  Programmed,  ///< as they were after programming, before drift and read noise
+  Now,         ///< as reads see them
 };
 
 /// Standard normals of a device that its drift takes: one that stays with the device, and one that
@@ -124,7 +131,7 @@ PULSORA_HD float polynomialOf(const FloatList &coefficients, float x) {
 template <class... Numbers>
 FloatList listOf(Numbers... numbers) {
   FloatList list;
-  for (const float number : {static_cast<float>(numbers)...}) list.values[list.count++] = number;
+  ((list.values[list.count++] = static_cast<float>(numbers)), ...);
   return list;
 }
 

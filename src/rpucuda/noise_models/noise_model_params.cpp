@@ -1,9 +1,11 @@
 #include "noise_models/noise_model_params.h"
 
+#include <mutex>
 #include <utility>
 
 #include "core/type_list.h"
 #include "noise_model_list.h"
+#include "noise_models/noise_contract.h"
 
 namespace pulsora {
 namespace {
@@ -11,8 +13,7 @@ namespace {
 template <class Model>
 NoiseModel makeNoiseModel() {
   using Params = typename Model::Params;
-  static_assert(std::is_trivially_copyable_v<Params>, "Params are handed to CUDA kernels by value");
-  static_assert(std::is_base_of_v<NoiseParams, Params>, "a model's Params extend NoiseParams");
+  static_assert(isNoiseModel<Model>());
   NoiseModel m;
   m.name = Model::kName;
   m.doc = Model::kDoc;
@@ -35,29 +36,53 @@ NoiseModel makeNoiseModel() {
 }
 
 template <class... Models>
-std::vector<NoiseModel> makeModels(TypeList<Models...>) {
+std::deque<NoiseModel> makeModels(TypeList<Models...>) {
   return {makeNoiseModel<Models>()...};
+}
+
+std::deque<NoiseModel> &registry() {
+  static std::deque<NoiseModel> models = makeModels(AllNoiseModels{});
+  return models;
+}
+
+std::mutex &registryLock() {
+  static std::mutex lock;
+  return lock;
+}
+
+const NoiseModel &firstModel() {
+  static const NoiseModel &first = registry().front();
+  return first;
 }
 
 }  // namespace
 
-const std::vector<NoiseModel> &noiseModels() {
-  static const std::vector<NoiseModel> kModels = makeModels(AllNoiseModels{});
-  return kModels;
+const std::deque<NoiseModel> &noiseModels() { return registry(); }
+
+const NoiseModel &registerNoiseModel(NoiseModel model) {
+  const std::lock_guard<std::mutex> lock(registryLock());
+  for (const NoiseModel &known : noiseModels()) {
+    PULSORA_CHECK(ConfigError, known.name != model.name, "there is a noise model '", model.name,
+                  "' already; choose another name");
+  }
+  return registry().emplace_back(std::move(model));
 }
 
 const NoiseModel &noiseModel(const std::string &name, const std::string &path) {
+  const std::lock_guard<std::mutex> lock(registryLock());
   std::vector<std::string> names;
   for (const NoiseModel &model : noiseModels()) {
     if (model.name == name) return model;
     names.push_back(model.name);
   }
-  throw ConfigError(message(joinPath(path, "model"), " is '", name, "', which is not a noise model",
+  throw ConfigError(message(joinPath(path, "model"), " is '", name,
+                            "', which is not a noise model (a model from source is known after "
+                            "pulsora.noise_models.from_source())",
                             suggest(name, names)));
 }
 
 NoiseModelParams::NoiseModelParams()
-    : NoiseModelParams(noiseModels().front(), Value(Value::Map{})) {}
+    : NoiseModelParams(firstModel(), Value(Value::Map{})) {}
 
 NoiseModelParams::NoiseModelParams(const NoiseModel &model, const Value &params)
     : model_(&model), data_(model.readParams(params, model.name)) {}

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -10,25 +12,37 @@
 
 namespace pulsora {
 
+struct NoiseKernels;  // inference/realise_cells.h
+
 /// One registered noise model without its type: what configurations, the bindings, the
 /// documentation and the tests know about it.
 struct NoiseModel {
   std::string name;
   std::string doc;
   std::vector<FieldInfo> fields;
-  std::shared_ptr<const NoiseParams> (*readParams)(const Value &, const std::string &path);
+  std::function<std::shared_ptr<const NoiseParams>(const Value &, const std::string &path)>
+      readParams;
   // Functions that take NoiseParams expect those that readParams() returned.
-  Value (*writeParams)(const NoiseParams &);
+  std::function<Value(const NoiseParams &)> writeParams;
   /// The largest time in s for which the model has numbers.
-  double (*lastTime)(const NoiseParams &);
+  double (*lastTime)(const NoiseParams &) = nullptr;
   /// Duration in s of a read with 1/f noise; 0 if reads have none.
-  double (*readDuration)(const NoiseParams &);
+  double (*readDuration)(const NoiseParams &) = nullptr;
   /// Age of a device at a time, for its 1/f noise.
-  double (*ageOf)(double time, const NoiseParams &);
+  double (*ageOf)(double time, const NoiseParams &) = nullptr;
+  /// Of a model that was compiled at run time; null for those of the tree.
+  const NoiseKernels *kernels = nullptr;
+  std::string source = {};      // text of such a model
+  std::string sourceHash = {};  // SHA-256 of the text in hexadecimal digits
 };
 
-/// All registered models, in the order of cmake/noise_models.cmake.
-const std::vector<NoiseModel> &noiseModels();
+/// All registered models: cmake/noise_models.cmake in its order, then models registered later.
+/// References to models stay valid.
+const std::deque<NoiseModel> &noiseModels();
+
+/// Adds a model that was compiled at run time, and returns it as registered. ConfigError if the
+/// name is taken. No other thread may read noiseModels() meanwhile; tiles may be made.
+const NoiseModel &registerNoiseModel(NoiseModel model);
 
 /// The model of that name; ConfigError with the known names otherwise.
 const NoiseModel &noiseModel(const std::string &name, const std::string &path);

@@ -72,7 +72,7 @@ std::string readable(std::string log, const fs::path &folder) {
 }
 
 /// A name for the text that is valid as a plain file name.
-std::string plainFile(const PluginSource &source) {
+std::string plainFile(const ModelSource &source) {
   const std::string name = fs::path(source.file).filename().string();
   bool plain = !name.empty() && name[0] != '.' && name[0] != '-' &&
                name.find_first_of("\"\\\n") == name.npos;
@@ -105,7 +105,7 @@ std::vector<fs::path> systemFolders(const HostCompiler &compiler, const fs::path
 }
 
 /// Refuses files that would be compiled into the model and never be looked at again.
-void requireOwnIncludes(const HostCompiler &compiler, const PluginSource &source,
+void requireOwnIncludes(const HostCompiler &compiler, const ModelSource &source,
                         const fs::path &folder, const fs::path &rule) {
   std::vector<fs::path> allowed = systemFolders(compiler, folder);
   allowed.push_back(folder);
@@ -116,7 +116,7 @@ void requireOwnIncludes(const HostCompiler &compiler, const PluginSource &source
     const bool known = std::any_of(allowed.begin(), allowed.end(),
                                    [&](const fs::path &each) { return isBelow(file, each); });
     PULSORA_CHECK(
-        CompileError, known, "the device model '", source.name, "' includes ",
+        CompileError, known, described(source), " includes ",
         readable(file, folder),
         ", which is neither a header of Pulsora nor in the compiler's folders of headers. "
         "A compiled model is found again by its text, so that changes of that file would "
@@ -143,7 +143,7 @@ HostCompiler findHostCompiler() {
     }
     PULSORA_CHECK(
         CompilerNotFound, !found.command.empty(),
-        "there is no C++ compiler to compile a device model for the CPU: CXX is not set, and "
+        "there is no C++ compiler to compile a model for the CPU: CXX is not set, and "
         "neither c++ nor g++ nor clang++ is on PATH",
         kInstall);
   }
@@ -175,7 +175,7 @@ std::vector<std::string> pluginOptions(Isa isa) {
   return options;
 }
 
-std::string compilePlugin(const HostCompiler &compiler, const PluginSource &source, Isa isa) {
+std::string compilePlugin(const HostCompiler &compiler, const ModelSource &source, Isa isa) {
   removeAbandonedFolders();
   const PrivateFolder folder;
   // Headers name each other by their rooms. Models say <pulsora/name.h>, or <pulsora/room/name.h>.
@@ -193,8 +193,9 @@ std::string compilePlugin(const HostCompiler &compiler, const PluginSource &sour
   const std::string file = plainFile(source);
   writeAll(folder.path() / file, source.text);
   const fs::path unit = folder.path() / "plugin.cpp";
-  writeAll(unit, message("#include \"", file, "\"\n#include \"runtime/plugin.h\"\nPULSORA_PLUGIN(",
-                         source.name, ", ", isaName(isa), ")\n"));
+  const ModelKindFacts &kind = factsOf(source.kind);
+  writeAll(unit, message("#include \"", file, "\"\n#include \"", kind.plugin, "\"\n", kind.macro,
+                         "(", source.name, ", ", isaName(isa), ")\n"));
   const fs::path object = folder.path() / "plugin.so";
   std::vector<std::string> command = compiler.command;
   for (const std::string &option : pluginOptions(isa)) command.push_back(option);
@@ -203,8 +204,8 @@ std::string compilePlugin(const HostCompiler &compiler, const PluginSource &sour
   command.insert(command.end(), {"-MD", "-MF", rule.string(), "-MT", "plugin"});
   command.insert(command.end(), {unit.string(), "-o", object.string()});
   const Outcome outcome = runProgram(command, folder.path(), compileLimits());
-  PULSORA_CHECK(CompileError, outcome.status == 0 && fs::exists(object), "the device model '",
-                source.name, "' in ", file, " does not compile. ", outcome.note,
+  PULSORA_CHECK(CompileError, outcome.status == 0 && fs::exists(object), described(source),
+                " in ", file, " does not compile. ", outcome.note,
                 compiler.command.front(), " says:\n", readable(outcome.output, folder.path()));
   requireOwnIncludes(compiler, source, folder.path(), rule);
   return readAll(object);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/isa.h"
+#include "runtime/model_source.h"
 
 namespace pulsora {
 
@@ -22,20 +23,13 @@ HostCompiler findHostCompiler();
 /// bits depend on, and options of the instruction set.
 std::vector<std::string> pluginOptions(Isa isa);
 
-/// A device model as text.
-struct PluginSource {
-  std::string text;
-  std::string name;  ///< of the struct in namespace pulsora
-  std::string file;  ///< name of the text in the compiler's messages
-};
-
-/// Compiles the model to a shared object, and returns its bytes. The compiler is started without a
+/// Compiles the model of a normalised source to a shared object, and returns its bytes. The compiler is started without a
 /// shell, in a private folder, within the limits of the environment (compileLimits()).
 ///
 /// CompileError with the compiler's messages if it fails, and for an #include of a file that is
 /// neither a header of Pulsora nor in the compiler's own folders of headers: compiled models are
 /// found again by their text, so that changes of such a file would not be noticed.
 /// CompileInterrupted at SIGINT.
-std::string compilePlugin(const HostCompiler &compiler, const PluginSource &source, Isa isa);
+std::string compilePlugin(const HostCompiler &compiler, const ModelSource &source, Isa isa);
 
 }  // namespace pulsora

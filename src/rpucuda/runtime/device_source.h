@@ -5,10 +5,12 @@
 
 #include "array/device_model.h"
 #include "core/isa.h"
+#include "noise_models/noise_model_params.h"
 #include "runtime/compilations.h"
+#include "runtime/model_source.h"
 
-// Device models from source, at run time: the machine's C++ compiler compiles a text like the
-// headers in devices/ to a shared object, which is loaded and registered.
+// Device and noise models from source, at run time: the machine's C++ compiler compiles a text like
+// the headers in devices/ or noise_models/ to a shared object, which is loaded and registered.
 //
 //   registerDeviceSource({text});
 //   config.device = DeviceParams::read(Value(Value::Map{{"model", "MyStep"}}), "device");
@@ -16,19 +18,6 @@
 // The text is code, and runs with the rights of the user who runs the program.
 
 namespace pulsora {
-
-/// A device model as text, which defines one struct in namespace pulsora; see
-/// examples/05_custom_device. It may include headers of the rooms up to array, as
-/// <pulsora/room/name.h> or "room/name.h", and of the system.
-struct DeviceSource {
-  std::string text;
-  std::string name = {};  ///< of the struct; if empty, the only kName in the text
-  std::string file = {};  ///< name of the text in the compiler's messages
-};
-
-/// The source with the model's name filled in, and Unix line ends. ConfigError if the text has no
-/// name or several.
-DeviceSource normalised(DeviceSource source);
 
 /// The model for registerDevice(), compiled for the best instruction set of this machine or taken
 /// from the cache (runtime/plugin_cache.h), and loaded for good. Its sourceHash is the SHA-256 of
@@ -39,23 +28,28 @@ DeviceSource normalised(DeviceSource source);
 /// may be used; CompileError, with the compiler's messages, if it fails, and if the text includes a
 /// file other than headers of Pulsora and of the system; CompileInterrupted if SIGINT arrives
 /// meanwhile.
-DeviceModel deviceModelFrom(const DeviceSource &source);
+DeviceModel deviceModelFrom(const ModelSource &source);
 
 /// Makes and registers the model, and returns the registered model; an existing model if it has the
 /// same name and text. ConfigError if another model has that name.
-const DeviceModel &registerDeviceSource(const DeviceSource &source);
+const DeviceModel &registerDeviceSource(const ModelSource &source);
 
 /// The registered model of that name and text, or null. ConfigError if another model has that name.
-const DeviceModel *registeredModelOf(const DeviceSource &source);
+const DeviceModel *registeredModelOf(const ModelSource &source);
+
+/// The same three functions for noise models, as registerDevice() for them is registerNoiseModel().
+NoiseModel noiseModelFrom(const ModelSource &source);
+const NoiseModel &registerNoiseSource(const ModelSource &source);
+const NoiseModel *registeredNoiseModelOf(const ModelSource &source);
 
 /// Compiles the model into the cache folder for later processes, on this machine or others that
 /// share the folder and can execute `isa`, and returns the path of the file. Errors like
 /// deviceModelFrom(); CompileError also if nothing can be stored.
-std::string compileAhead(const DeviceSource &source, Isa isa = bestIsa());
+std::string compileAhead(const ModelSource &source, Isa isa = bestIsa());
 
 /// Compiles the model's kernels for GPUs of an architecture such as "sm_90" into the cache folder,
 /// by NVRTC, and returns the paths of the files. No GPU is needed. ConfigError for an architecture
 /// that NVRTC does not know; other errors like compileAhead().
-std::vector<std::string> compileAheadForGpu(const DeviceSource &source, const std::string &arch);
+std::vector<std::string> compileAheadForGpu(const ModelSource &source, const std::string &arch);
 
 }  // namespace pulsora

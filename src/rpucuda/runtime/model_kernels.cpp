@@ -23,12 +23,6 @@ using gpu::kModelKernels;
 
 constexpr int kOldest = 80;  // oldest architecture, also of the built-in kernels
 
-/// The names of gpu::ModelKernel, in order.
-constexpr std::array<const char *, kModelKernels> kNames = {
-    "Construct", "Describe",   "Balance",   "Relax",      "Reset",
-    "Write",     "PulseLines", "TapLines",  "Program",    "UpdateOne",
-    "UpdateTwo", "UpdateMost", "MergeFlat", "MergeTiles", "Deferred"};
-
 /// Options like nvcc's for the built-in models (cmake/numerics.cmake); unannotated functions, such
 /// as fields(), are device functions.
 const std::vector<std::string> &kernelOptions() {
@@ -51,10 +45,10 @@ const std::map<std::string, std::string> &kernelHeaders() {
       headers[path] = header.text;
       if (path.rfind("pulsora/", 0) != 0) refer("pulsora/" + path, path);
     }
-    for (const char *name : {"cstdint", "limits", "type_traits"})
+    for (const char *name : {"cmath", "cstdint", "limits", "type_traits"})
       refer(name, message("runtime/device_std/", name, ".cuh"));
-    // NVRTC has the functions of these headers built in.
-    for (const char *name : {"cmath", "cstddef", "math.h", "stdint.h"})
+    // NVRTC has what these headers declare built in.
+    for (const char *name : {"cstddef", "math.h", "stdint.h"})
       refer(name, "runtime/device_std/cstdint.cuh");
     return headers;
   }();
@@ -62,24 +56,27 @@ const std::map<std::string, std::string> &kernelHeaders() {
 }
 
 /// The name of a kernel of a model, as an expression.
-std::string kernelName(const DeviceSource &source, int kernel) {
-  return message("pulsora::gpu::codeOf<pulsora::", source.name,
-                 ", pulsora::gpu::ModelKernel::", kNames[static_cast<size_t>(kernel)], ">()");
+std::string kernelName(const ModelSource &source, int kernel) {
+  if (source.kind == ModelKind::Noise)
+    return message("&pulsora::gpu::realiseKernel<pulsora::", source.name, ">");
+  return message("pulsora::gpu::codeOf<pulsora::", source.name, ", pulsora::gpu::ModelKernel::",
+                 factsOf(source.kind).kernel.at(static_cast<size_t>(kernel)), ">()");
 }
 
 /// Compiles a kernel of a model by NVRTC. The result is the kernel's name in the code, a newline,
 /// and the code.
 class KernelCompilation : public Compilation {
  public:
-  KernelCompilation(const DeviceSource &source, int kernel, std::string arch)
+  KernelCompilation(const ModelSource &source, int kernel, std::string arch)
       : source_(source),
         kernel_(kernel),
         code_(kernelName(source, kernel)),
         arch_(std::move(arch)) {}
 
   Name name() const override {
-    return {message("the GPU kernel ", kNames[static_cast<size_t>(kernel_)],
-                    " of the device model '", source_.name, "'"),
+    return {message("the GPU kernel ",
+                    factsOf(source_.kind).kernel.at(static_cast<size_t>(kernel_)), " of ",
+                    described(source_)),
             arch_};
   }
   std::string key() const override {
@@ -93,10 +90,11 @@ class KernelCompilation : public Compilation {
   std::string compiler() override { return "nvrtc " + nvrtcVersion(); }
   std::string compile() override {
     const int number = architectureNumber(arch_);
-    PULSORA_CHECK(ConfigError, number >= kOldest, "arch is '", arch_, "'; device models run on sm_",
+    PULSORA_CHECK(ConfigError, number >= kOldest, "arch is '", arch_, "'; ",
+                  factsOf(source_.kind).what, "s run on sm_",
                   int(kOldest), " and newer");
     GpuSource program;
-    program.text = source_.text + "\n#include \"cuda/array/model_kernels.cuh\"\n";
+    program.text = message(source_.text, "\n#include \"", factsOf(source_.kind).kernels, "\"\n");
     program.file = source_.file.empty() ? source_.name + ".h" : source_.file;
     program.headers = kernelHeaders();
     program.kernels = {code_};
@@ -106,14 +104,14 @@ class KernelCompilation : public Compilation {
   }
 
  private:
-  const DeviceSource &source_;
+  const ModelSource &source_;
   int kernel_;
   std::string code_;
   std::string arch_;
 };
 
 /// Loads a kernel of a model onto a GPU.
-GpuFunction loadedFunction(const DeviceSource &source, int kernel, int device) {
+GpuFunction loadedFunction(const ModelSource &source, int kernel, int device) {
   std::unique_ptr<const GpuFunction> found;
   KernelCompilation compilation(source, kernel, CudaDriver::get().architecture(device));
   withCompiled(compilation, [&](const std::string &bytes) {
@@ -128,7 +126,7 @@ GpuFunction loadedFunction(const DeviceSource &source, int kernel, int device) {
 /// The kernels of one model that this process uses.
 class ModelKernels {
  public:
-  explicit ModelKernels(DeviceSource source) : source_(std::move(source)) {
+  explicit ModelKernels(ModelSource source) : source_(std::move(source)) {
     launcher_ = {this, &launch, &clear, &multipliesBits};
   }
   const PluginLauncher &launcher() const { return launcher_; }
@@ -154,7 +152,7 @@ class ModelKernels {
     const CudaDriver &driver = CudaDriver::get();
     const auto device = static_cast<size_t>(driver.currentDevice());
     PULSORA_CHECK(DeviceError, device < kDevices, "GPU ", device,
-                  " cannot run device models from source; use one below ", int(kDevices));
+                  " cannot run models from source; use one below ", int(kDevices));
     std::atomic<const GpuFunction *> &ready = ready_[device][static_cast<size_t>(kernel)];
     const GpuFunction *found = ready.load();
     if (!found) {
@@ -166,21 +164,21 @@ class ModelKernels {
     return *found;
   }
 
-  DeviceSource source_;
+  ModelSource source_;
   PluginLauncher launcher_{};
   std::array<std::array<std::atomic<const GpuFunction *>, kModelKernels>, kDevices> ready_{};
 };
 
 }  // namespace
 
-const PluginLauncher &launcherOf(const DeviceSource &source) {
+const PluginLauncher &launcherOf(const ModelSource &source) {
   return (new ModelKernels(source))->launcher();  // never deleted, like the plugin
 }
 
-std::vector<std::string> compileModelKernels(const DeviceSource &source, const std::string &arch) {
+std::vector<std::string> compileModelKernels(const ModelSource &source, const std::string &arch) {
   std::vector<std::string> paths;
-  paths.reserve(kModelKernels);
-  for (int kernel = 0; kernel < kModelKernels; ++kernel) {
+  const auto kernels = static_cast<int>(factsOf(source.kind).kernel.size());
+  for (int kernel = 0; kernel < kernels; ++kernel) {
     KernelCompilation compilation(source, kernel, arch);
     paths.push_back(compiledFile(compilation));
   }

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <new>
-
 #include "array/cpu/kernels.h"
 #include "cuda/array/model_launches.h"
 #include "runtime/plugin_params.h"
@@ -38,18 +36,9 @@ struct Plugin {
   using Params = typename Device::Params;
   static_assert(isPluginModel<Device>());
 
-  static void fields(void *context, void (*take)(void *, const PluginField *)) {
-    const Params defaults{};
-    FieldTeller<Params> teller{defaults, context, take};
-    Params::fields(teller);
-  }
   static void members(void *context, void (*take)(void *, const char *)) {
     typename Device::Cell cell{};
     cell.members([&](const char *name, float &) { take(context, name); });
-  }
-  static void defaults(void *params) { new (params) Params{}; }
-  static int32_t check(const PulsedParams *params, const PluginMessage *message) {
-    return holds(paramsOf<Params>(*params), *message) ? 1 : 0;
   }
   static float granularity(const PulsedParams *params) {
     return Device::granularity(paramsOf<Params>(*params));
@@ -58,18 +47,9 @@ struct Plugin {
     GpuLauncher<Device>::library = launcher;
   }
   static const PluginTable *table() {
-    static const PluginTable kTable = {kPluginAbi,
-                                       static_cast<uint32_t>(isa),
-                                       sizeof(PulsedParams),
-                                       sizeof(Params),
-                                       alignof(Params),
+    static const PluginTable kTable = {headOf<Device, PulsedParams, isa>(),
                                        kMergesNoise<Device> ? 1U : 0U,
-                                       Device::kName,
-                                       Device::kDoc,
-                                       &fields,
                                        &members,
-                                       &defaults,
-                                       &check,
                                        &granularity,
                                        &cpuKernels<Device, isa>(),
                                        &gpu::ModelLaunches<Device, GpuLauncher<Device>>::kTable,

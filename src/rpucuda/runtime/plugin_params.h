@@ -1,11 +1,13 @@
 #pragma once
 
+#include <new>
 #include <type_traits>
 
+#include "core/isa.h"
 #include "devices/model_contract.h"
 #include "runtime/plugin_table.h"
 
-// The description of the parameters of a device model compiled at run time. Uses no standard
+// The description of the parameters of a model compiled at run time. Uses no standard
 // library functions with code of their own, because the machine's compiler compiles this header
 // (runtime/plugin.h).
 
@@ -101,11 +103,33 @@ bool holds(const Params &params, const PluginMessage &message) {
   return holds;
 }
 
+/// The first part of a model's table. `Common` is the first part of its parameters.
+template <class Model, class Common, Isa isa>
+constexpr PluginHead headOf() {
+  using Params = typename Model::Params;
+  static_assert(std::is_trivially_copyable_v<Params>, "Params consist of numbers");
+  return {kPluginAbi,
+          static_cast<uint32_t>(isa),
+          sizeof(Common),
+          sizeof(Params),
+          alignof(Params),
+          Model::kName,
+          Model::kDoc,
+          [](void *context, void (*take)(void *, const PluginField *)) {
+            const Params defaults{};
+            FieldTeller<Params> teller{defaults, context, take};
+            Params::fields(teller);
+          },
+          [](void *params) { new (params) Params{}; },
+          [](const void *params, const PluginMessage *message) -> int32_t {
+            return holds(*static_cast<const Params *>(params), *message) ? 1 : 0;
+          }};
+}
+
 /// True; for a struct that cannot be a model from source, a compile error says why.
 template <class Device>
 constexpr bool isPluginModel() {
   static_assert(isDeviceModel<Device>());
-  static_assert(std::is_trivially_copyable_v<typename Device::Params>, "Params consist of numbers");
   static_assert(sizeof(typename Device::Cell) % sizeof(float) == 0, "a Cell consists of floats");
   return true;
 }

@@ -13,8 +13,9 @@ namespace {
 constexpr uint64_t kVersion = 3;
 constexpr uint64_t kOldestVersion = 1;
 
-// The value that holds the sources of device models (array/device_sources.h), if there are any.
+// The values that hold the sources of models (array/device_sources.h), if there are any.
 constexpr const char *kSources = "device_sources";
+constexpr const char *kNoiseSources = "noise_model_sources";
 
 // The value of Tile::cellSeed(), where it is not the tile's seed.
 constexpr const char *kCellSeed = "cell_seed";
@@ -94,8 +95,10 @@ State withSendings(State state) {
 
 // Called before anything that follows from the configuration: a missing model has its own message.
 void requireSources(const State &state) {
-  const auto found = state.values.find(kSources);
-  if (found != state.values.end()) requireDeviceSources(found->second);
+  const auto devices = state.values.find(kSources);
+  if (devices != state.values.end()) requireDeviceSources(devices->second);
+  const auto noise = state.values.find(kNoiseSources);
+  if (noise != state.values.end()) requireNoiseSources(noise->second);
 }
 
 const Value &valueOf(const State &state, const char *name) {
@@ -140,6 +143,8 @@ State Tile::collect() const {
   state.values["config"] = writeParams(t.config);
   Value::Map sources = deviceSourcesOf(state.values["config"]);
   if (!sources.empty()) state.values[kSources] = Value(std::move(sources));
+  Value::Map noise = noiseSourcesOf(state.values["config"]);
+  if (!noise.empty()) state.values[kNoiseSources] = Value(std::move(noise));
   state.values["d_size"] = Value(dSize());
   state.values["x_size"] = Value(xSize());
   // As text, because 64 bits do not fit every reader's integers.

@@ -106,6 +106,35 @@ TEST(NoiseModels, Property60_MomentsOfAShiftAreThoseOfItsTablesForAnyPersistence
   EXPECT_NEAR(covariance / double(kDraws), 1.0, 5.0 * std::sqrt(10.0 / double(kDraws)));
 }
 
+TEST(NoiseModels, Property60_MomentsOfAnExponentialAreThoseOfItsTables) {
+  Exponential::Params p;
+  p.g_max = 20.0f;
+  p.rest = 4.0f;
+  p.g = listOf(0.0f, 0.5f, 1.0f);
+  p.sigma = listOf(0.2f, 0.8f, 0.4f);
+  p.tau = listOf(100.0f, 2000.0f, 1000.0f);
+  p.tau_std = listOf(0.0f, 0.0f, 0.0f);
+  p.read_noise = listOf(0.03f, 0.02f, 0.01f);
+  // At 3/4 of the range: sigma 0.6, tau 1500, read noise 0.015.
+  expectMoments(conductancesOf(p, 0.75f, 0.0, Conductances::Programmed), 15.0, 0.6);
+
+  Exponential::Params exact = p;
+  exact.prog_noise_scale = 0.0f;
+  const double left = 4.0 + 11.0 * std::exp(-0.5);
+  expectMoments(conductancesOf(exact, 0.75f, 750.0), left, 0.015 * left);
+  // At rest in the end.
+  exact.read_noise_scale = 0.0f;
+  expectMoments(conductancesOf(exact, 0.75f, 1e8), 4.0, 0.0);
+
+  // The time constants alone: ln of t / -ln((G - rest) / (G_T - rest)).
+  exact.tau_std = listOf(0.3f, 0.3f, 0.3f);
+  std::vector<float> tau = conductancesOf(exact, 0.75f, 750.0);
+  for (float &value : tau)
+    value = static_cast<float>(
+        std::log(750.0 / -std::log((static_cast<double>(value) - 4.0) / 11.0)));
+  expectMoments(tau, std::log(1500.0), 0.3);
+}
+
 TEST(NoiseModels, Property60_WithoutNoiseAndDriftDevicesKeepTheirTargets) {
   for (const NoiseModel &model : noiseModels()) {
     Value value(Value::Map{{"model", model.name},

@@ -15,12 +15,14 @@
 namespace pulsora {
 namespace {
 
-std::string softBounds() {
+std::string textOf(const std::string &path) {
   for (const EmbeddedHeader &header : embeddedHeaders()) {
-    if (std::string(header.path) == "devices/soft_bounds.h") return header.text;
+    if (header.path == path) return header.text;
   }
   return "";
 }
+
+std::string softBounds() { return textOf("devices/soft_bounds.h"); }
 
 bool sameRow(const FieldInfo &a, const FieldInfo &b) {
   return a.name == b.name && a.type == b.type && a.unit == b.unit && a.doc == b.doc &&
@@ -49,6 +51,28 @@ TEST(DeviceSource, IsTheModelThatItsTextDescribes) {
   deviceModelFrom({softBounds()});
   EXPECT_EQ(compileCounts().fromMemory, 1u);
   EXPECT_THROW(registerDeviceSource({softBounds()}), ConfigError);  // built in
+}
+
+TEST(NoiseSource, IsTheModelThatItsTextDescribes) {
+  const PrivateFolder folder;
+  ::setenv("PULSORA_CACHE_DIR", folder.path().c_str(), 1);
+  ::unsetenv("PULSORA_COMPILE");
+  const ModelSource source{textOf("noise_models/exponential.h")};
+  const NoiseModel made = noiseModelFrom(source);
+  const NoiseModel &known = noiseModel("Exponential", "");
+  EXPECT_EQ(made.name, known.name);
+  EXPECT_EQ(made.doc, known.doc);
+  EXPECT_EQ(made.source, source.text);
+  EXPECT_NE(made.kernels, nullptr);
+  EXPECT_EQ(known.kernels, nullptr);
+  ASSERT_EQ(made.fields.size(), known.fields.size());
+  for (size_t i = 0; i < made.fields.size(); ++i)
+    EXPECT_TRUE(sameRow(made.fields[i], known.fields[i])) << made.fields[i].name;
+  const Value values(Value::Map{{"rest", 3.0}, {"tau", Value::List{5.0, 7.0}}});
+  EXPECT_EQ(made.writeParams(*made.readParams(values, "noise_model")),
+            known.writeParams(*known.readParams(values, "noise_model")));
+  EXPECT_THROW(made.readParams(Value(Value::Map{{"g_min", 30.0}}), "noise_model"), ConfigError);
+  EXPECT_THROW(registerNoiseSource(source), ConfigError);  // built in
 }
 
 TEST(DeviceSource, NeedsAPlainName) {

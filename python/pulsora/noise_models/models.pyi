@@ -11,6 +11,7 @@ from pulsora._internal.parameters import Parameters
 __all__ = [
     "MODELS",
     "CustomDrift",
+    "Exponential",
     "Hermes",
     "NoiseModel",
     "PCMLike",
@@ -328,5 +329,43 @@ class Shift(NoiseModel):
         shift: Sequence[float] = ...,
         sigma: Sequence[float] = ...,
         extrapolate: bool = False,
+        **common: Unpack[_Common],
+    ) -> None: ...
+
+class Exponential(NoiseModel):
+    """A memory whose cells leak: the conductance approaches a resting value exponentially,
+    with a time constant for each device. Numbers are tables over the conductance, linear
+    between their nodes and constant beyond them.
+    """
+
+    g_max: float
+    """[uS] > 0 and <= 1e+15. Largest conductance of a device."""
+    g_min: float
+    """[uS] >= 0 and <= 1e+15. Smallest conductance of a device; below g_max."""
+    rest: float
+    """[uS] >= 0 and <= 1e+15. The conductance that cells approach."""
+    g: tuple[float, ...]
+    """[g_max] Nodes of the tables, ascending."""
+    sigma: tuple[float, ...]
+    """[uS] Standard deviation of the programming error at each node."""
+    tau: tuple[float, ...]
+    """[s] Time constant at each node, that of the median device. The default is that of the
+    capacitor of a 6T1C cell.
+    """
+    tau_std: tuple[float, ...]
+    """Standard deviation of the logarithm of the time constant between devices, at each node."""
+    read_noise: tuple[float, ...]
+    """[relative] Standard deviation of a reading relative to the conductance, at each node."""
+    def __init__(
+        self,
+        *,
+        g_max: float = 25.0,
+        g_min: float = 0.0,
+        rest: float = 0.0,
+        g: Sequence[float] = ...,
+        sigma: Sequence[float] = ...,
+        tau: Sequence[float] = ...,
+        tau_std: Sequence[float] = ...,
+        read_noise: Sequence[float] = ...,
         **common: Unpack[_Common],
     ) -> None: ...

@@ -1,0 +1,17 @@
+"""Noise models of programmed arrays: one class for each model of the core, and models of your own.
+
+`noise_models.PCMLike(g_max=25.0)` describes how a device that was programmed to a conductance
+differs from it, how it drifts, and how its reads fluctuate. It goes into
+`InferenceConfig(noise_model=...)`. Conductances are in uS, times in s since the end of programming.
+`noise_models.from_table(...)` makes a model of a table of measured numbers over the conductance,
+`noise_models.from_source("my_memory.h")` a class of a model of your own.
+"""
+
+from pulsora.noise_models import models, source
+from pulsora.noise_models.models import *  # noqa: F403 - the core names its models
+from pulsora.noise_models.source import *  # noqa: F403
+from pulsora.noise_models.tables import from_table
+
+__all__ = ["from_table"]
+__all__ += models.__all__
+__all__ += source.__all__

@@ -61,8 +61,8 @@ struct NoisePlugin {
 }  // namespace pulsora
 
 /// Exports the noise model `Model` with its loops for `isa`.
-#define PULSORA_NOISE_PLUGIN(Model, isa)                                          \
-  extern "C" __attribute__((visibility("default"))) const pulsora::NoisePluginTable \
-      *pulsoraNoisePlugin() {                                                     \
-    return pulsora::plugin::NoisePlugin<pulsora::Model, pulsora::Isa::isa>::table(); \
+#define PULSORA_NOISE_PLUGIN(Model, isa)                                              \
+  extern "C" __attribute__((visibility("default"))) const pulsora::NoisePluginTable * \
+  pulsoraNoisePlugin() {                                                              \
+    return pulsora::plugin::NoisePlugin<pulsora::Model, pulsora::Isa::isa>::table();  \
   }

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <limits>
-
 #include <pulsora/noise_models/noise_model.h>
 
 namespace pulsora {

@@ -62,10 +62,11 @@ void bindDeviceSource(py::module_ &module) {
              "(name, text, SHA-256) of a model's source, with the name found, and Unix line ends. "
              "`kind` is \"device\" or \"noise_model\". ConfigError if the text has no name or "
              "several.");
-  module.def("register_source", &registerSource, py::arg("text"), py::arg("name"), py::arg("file"),
-             py::arg("kind"),
-             "Compiles and registers a model, and returns its entry in schema(). `file` is the name "
-             "of the text in the compiler's messages.");
+  module.def(
+      "register_source", &registerSource, py::arg("text"), py::arg("name"), py::arg("file"),
+      py::arg("kind"),
+      "Compiles and registers a model, and returns its entry in schema(). `file` is the name "
+      "of the text in the compiler's messages.");
   module.def(
       "compile_ahead",
       [](const std::string &text, const std::string &name, const std::string &file,
@@ -86,7 +87,8 @@ void bindDeviceSource(py::module_ &module) {
         const py::gil_scoped_release released;
         return compileAheadForGpu(source, arch);
       },
-      py::arg("text"), py::arg("name"), py::arg("file"), py::arg("arch"), py::arg("kind") = "device",
+      py::arg("text"), py::arg("name"), py::arg("file"), py::arg("arch"),
+      py::arg("kind") = "device",
       "Compiles a model's kernels for GPUs of an architecture such as \"sm_90\" into the "
       "cache folder, and returns the paths of the files.");
   module.def("set_nvrtc_folders", &setNvrtcFolders, py::arg("folders"),

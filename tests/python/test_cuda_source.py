@@ -287,8 +287,8 @@ def test_property_61_a_noise_model_from_source_has_the_bits_of_the_cpu(
             tile.programming.program(number=3)
             for time in (3600.0, 1.0):
                 tile.programming.drift(time)
-                for which in ("programmed", "now"):
-                    seen.append(tile.programming.conductances(which).tobytes())
+                array = tile.programming
+                seen += [array.conductances(which).tobytes() for which in ("programmed", "now")]
                 seen.append(np.asarray(tile.weights).tobytes())
     each = len(seen) // (2 * len(models))
     for i in range(1, 2 * len(models)):

@@ -107,7 +107,7 @@ def test_a_noise_model_has_one_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path:
     files = _core.compile_ahead_for_gpu(text, "", "", "sm_90", "noise_model")
     assert len(files) == 1
     assert _core.compile_ahead_for_gpu(text, "", "", "sm_90", "noise_model") == files
-    with pytest.raises(pl.CompileError, match="PulsedParams|Cell"):  # no device model
+    with pytest.raises(pl.CompileError, match=r"PulsedParams|Cell"):  # no device model
         _core.compile_ahead_for_gpu(text, "", "", "sm_90", "device")
     with pytest.raises(pl.ConfigError, match="arch is 'sm_75'; noise models run on sm_80"):
         _core.compile_ahead_for_gpu(text, "", "", "sm_75", "noise_model")

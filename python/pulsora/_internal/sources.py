@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pulsora import _core
 from pulsora._internal.checks import reading
-from pulsora._internal.models import KINDS, Model
-from pulsora._internal.parameters import MODELS, parameter_class, register_model
+from pulsora._internal.models import KINDS
+from pulsora._internal.parameters import MODELS, Parameters, parameter_class, register_model
 
 if TYPE_CHECKING:
     from pulsora.state import State
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Sources"]
 
 _lock = threading.Lock()
-_M = TypeVar("_M", bound=Model)
+_M = TypeVar("_M", bound=Parameters)
 
 
 class Sources(Generic[_M]):

@@ -8,7 +8,6 @@ runs the program.
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +17,8 @@ from pulsora._internal.sources import Sources
 from pulsora.devices.models import Device
 
 if TYPE_CHECKING:
+    import os
+
     from pulsora.state import State
 
 __all__ = ["compile_ahead", "compile_counts", "from_source", "from_state"]

@@ -16,11 +16,12 @@ from pulsora.fit.retention_readings import cells_of
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from matplotlib.figure import Figure
     from numpy.typing import ArrayLike
 
+    from pulsora.fit.retention_laws import Fitted
     from pulsora.noise_models import NoiseModel
 
 __all__ = ["RetentionFit", "retention"]
@@ -108,8 +109,8 @@ def retention(
     - "shift" (`noise_models.Shift`): each target and time has a mean and a standard deviation, and
       all have one persistence.
 
-    Each law is also fitted to a part of the cells; the law under which the other cells are likeliest
-    is taken. Of laws that differ by less than 1 in the logarithm, it is the one with the fewest
+    Each law is also fitted to a part of the cells; the law under which the other cells are
+    likeliest is taken. Of laws that differ by less than 1 in the logarithm, it is the one with the fewest
     numbers.
 
     Args:
@@ -132,35 +133,24 @@ def retention(
     """
     if importlib.util.find_spec("scipy") is None:
         raise ImportError("pulsora.fit needs SciPy; install it with pip install 'pulsora[fit]'")
-    if law != "auto" and law not in LAWS:
-        raise ValueError(f"law = {law!r}: write 'auto', {', '.join(map(repr, LAWS))}")
-    if not 0.0 < held_out < 1.0:
-        raise ValueError(f"held_out = {held_out}: give a share between 0 and 1")
-    for name, value in (("t_0", t_0), ("t_read", t_read)):
-        if not (value > 0.0 and math.isfinite(value)):
-            raise ValueError(f"{name} = {value}: give a positive number of seconds")
+    _require_settings(law, t_0, t_read, held_out)
     cells, known = cells_of(readings)
-    largest = max(each.target for each in cells) if g_max is None else g_max
-    if not largest >= max(each.target for each in cells):
-        raise ValueError(f"g_max = {g_max}, and a target is {max(c.target for c in cells)} uS")
+    largest = max(each.target for each in cells)
+    if g_max is not None and not g_max >= largest:
+        raise ValueError(f"g_max = {g_max}, and a target is {largest} uS")
     if not known and law not in {"auto", *OWN_START}:
         raise ValueError(
             f"law = {law!r} is of deviations from targets, and the readings have no column "
             f"'target'; give it, or law='power_law' or 'exponential'"
         )
-    train, test = zip(*(_split(each, held_out) for each in cells), strict=True)
-    setting = Setting(largest, t_0, t_read)
-    fits, scores, problems = {}, {}, {}
-    for name in (LAWS if known else OWN_START) if law == "auto" else [law]:
-        try:
-            scores[name] = LAWS[name](train, setting).score(test)
-            fits[name] = LAWS[name](cells, setting)
-        except ValueError as error:
-            if law != "auto":
-                raise
-            problems[name] = str(error)
+    setting = Setting(largest if g_max is None else g_max, t_0, t_read)
+    names = (LAWS if known else OWN_START) if law == "auto" else [law]
+    fits, scores, problems = _fitted(names, cells, setting, held_out)
     if not fits:
-        raise ValueError("; ".join(f"{name}: {why}" for name, why in problems.items()))
+        only = next(iter(problems.values()))
+        raise ValueError(
+            only if law != "auto" else "; ".join(f"{n}: {p}" for n, p in problems.items())
+        )
     highest = max(scores[name][0] for name in fits)
     close = [name for name in fits if scores[name][0] > highest - _TIE]
     best = min(close, key=lambda name: len(fits[name].values))
@@ -182,6 +172,31 @@ def retention(
         cells=tuple(cells),
         targets_given=known,
     )
+
+
+def _require_settings(law: str, t_0: float, t_read: float, held_out: float) -> None:
+    if law != "auto" and law not in LAWS:
+        raise ValueError(f"law = {law!r}: write 'auto', {', '.join(map(repr, LAWS))}")
+    if not 0.0 < held_out < 1.0:
+        raise ValueError(f"held_out = {held_out}: give a share between 0 and 1")
+    for name, value in (("t_0", t_0), ("t_read", t_read)):
+        if not (value > 0.0 and math.isfinite(value)):
+            raise ValueError(f"{name} = {value}: give a positive number of seconds")
+
+
+def _fitted(
+    names: Iterable[str], cells: Sequence[Cells], setting: Setting, held_out: float
+) -> tuple[dict[str, Fitted], dict[str, tuple[float, int]], dict[str, str]]:
+    """Returns the laws fitted to all cells, held-out log densities and readings, and problems."""
+    train, test = zip(*(_split(each, held_out) for each in cells), strict=True)
+    fits, scores, problems = {}, {}, {}
+    for name in names:
+        try:
+            score = LAWS[name](train, setting).score(test)
+            fits[name], scores[name] = LAWS[name](cells, setting), score
+        except ValueError as error:  # noqa: PERF203 - a few laws
+            problems[name] = str(error)
+    return fits, scores, problems
 
 
 def _without_error(model: NoiseModel) -> NoiseModel:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pulsora import noise_models
-from pulsora.fit.retention_leak import LeakDensity, leak_maximum
+from pulsora.fit.retention_leak import leak_density, leak_maximum
 from pulsora.fit.retention_model import Cells, maximum, power_law_density, shift_density
 from pulsora.fit.retention_readings import FEWEST_CELLS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -29,7 +29,7 @@ _GROUPS = 20  # of the jackknife
 
 @dataclass(frozen=True)
 class Setting:
-    """What is known besides the readings: largest conductance, and times of the power law."""
+    """The largest conductance of the devices, and the times of the power law, as given."""
 
     g_max: float
     t_0: float
@@ -73,10 +73,15 @@ def positive(cells: Cells) -> Cells:
     return Cells(cells.target, cells.times, cells.readings[kept])
 
 
+def _of(density: Callable[..., _Array], *numbers: Any) -> Callable[[Cells], _Array]:
+    """Returns a density with these numbers as a function of the cells alone."""
+    return lambda cells: density(cells, *numbers)
+
+
 def _named(
-    names: Sequence[str], rows: Sequence[_Array], deviations: Sequence[_Array], plain: str
+    names: Sequence[str], rows: Iterable[_Array], deviations: Iterable[_Array], plain: str
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Returns values and errors by name, "name[target]", of logarithms; those of `plain` are not."""
+    """Returns values and errors by name, "name[target]", of logarithms, and of `plain` itself."""
     values, errors = {}, {}
     for node, (row, deviation) in enumerate(zip(rows, deviations, strict=True)):
         for name, number, error in zip(names, row, deviation, strict=False):
@@ -86,8 +91,12 @@ def _named(
     return values, errors
 
 
-def _table(values: dict[str, float], name: str) -> list[float]:
-    return [value for key, value in values.items() if key.startswith(f"{name}[")]
+def _tables(values: dict[str, float], names: Sequence[str]) -> dict[str, Any]:
+    """Returns the numbers of each name as a list."""
+    return {
+        name: [value for key, value in values.items() if key.startswith(f"{name}[")]
+        for name in names
+    }
 
 
 def _power_law(cells: Sequence[Cells], setting: Setting) -> Fitted:
@@ -123,11 +132,11 @@ def _power_law(cells: Sequence[Cells], setting: Setting) -> Fitted:
     model = noise_models.PowerLaw(
         g_max=setting.g_max, t_0=setting.t_0, t_read=setting.t_read,
         g=[each.target / setting.g_max for each in cells],
-        **{name: _table(values, name) for name in names},
+        **_tables(values, names),
     )  # fmt: skip
     return Fitted(
         values, errors, model,
-        [lambda c, row=row: power_law_density(c, row, setting.t_0, setting.t_read) for row in rows],
+        [_of(power_law_density, row, setting.t_0, setting.t_read) for row in rows],
     )  # fmt: skip
 
 
@@ -146,9 +155,9 @@ def _exponential(cells: Sequence[Cells], setting: Setting) -> Fitted:
     model = noise_models.Exponential(
         g_max=setting.g_max, rest=values["rest"],
         g=[each.target / setting.g_max for each in cells],
-        **{name: _table(values, name) for name in names},
+        **_tables(values, names),
     )  # fmt: skip
-    return Fitted(values, errors, model, [lambda c, row=row: LeakDensity(c)(row) for row in found])
+    return Fitted(values, errors, model, [_of(leak_density, row) for row in found])
 
 
 def _shift(cells: Sequence[Cells], setting: Setting) -> Fitted:
@@ -156,8 +165,9 @@ def _shift(cells: Sequence[Cells], setting: Setting) -> Fitted:
     shifts, sigmas = _moments(cells)
     persistence, error = _persistence_and_error(cells)
     counts = np.array([[len(each.readings)] for each in cells])
+    deviations = sigmas / np.sqrt(counts), sigmas / np.sqrt(2 * counts)
     return _shift_fitted(
-        cells, setting, times, shifts, sigmas, (sigmas / np.sqrt(counts), sigmas / np.sqrt(2 * counts)),
+        cells, setting, times, shifts, sigmas, deviations,
         persistence, error, extrapolate=False,
     )  # fmt: skip
 
@@ -196,7 +206,7 @@ def _logarithmic(cells: Sequence[Cells], setting: Setting) -> Fitted:
     return _shift_fitted(
         cells, setting, ends, rows[:, :2], sigmas, (errors[:, :2], sigmas * errors[:, 2:]),
         persistence, error, extrapolate=True,
-        density=[lambda c, row=row: shift_density(c, _along(row, u, persistence)) for row in rows],
+        density=[_of(shift_density, _along(row, u, persistence)) for row in rows],
     )  # fmt: skip
 
 
@@ -226,7 +236,7 @@ def _shift_fitted(
         persistence=persistence,
     )  # fmt: skip
     made = density or [
-        lambda c, s=s, d=d: shift_density(c, np.concatenate([s, np.log(d), [persistence]]))
+        _of(shift_density, np.concatenate([s, np.log(d), [persistence]]))
         for s, d in zip(shifts, sigmas, strict=True)
     ]
     return Fitted(values, errors, model, made)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.float64]
 
-__all__ = ["LeakDensity", "leak_maximum"]
+__all__ = ["leak_density", "leak_maximum"]
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
 _LOG_TWO_PI = math.log(2.0 * math.pi)
@@ -47,12 +47,12 @@ class LeakDensity:
         mode = self.mode.copy()
         ahead = np.array([-_STEP, 0.0, _STEP])
         curvature = np.ones_like(mode)
-        for _ in range(25):
+        for _ in range(12):
             low, at, high = inner(mode[:, None] + ahead).T
             curvature = np.maximum((2.0 * at - low - high) / _STEP**2, 1.0)
             step = np.clip((high - low) / (2.0 * _STEP) / curvature, -1.0, 1.0)
             mode += step
-            if np.abs(step).max() < 1e-6:
+            if np.abs(step).max() < 1e-4:
                 break
         self.mode = np.clip(mode, -8.0, 8.0)
         width = 1.0 / np.sqrt(curvature)
@@ -87,80 +87,105 @@ class LeakDensity:
         return found
 
 
+def leak_density(cells: Cells, values: Numbers) -> Numbers:
+    """Returns LeakDensity of these cells for these values."""
+    return LeakDensity(cells)(values)
+
+
+class _Leaks:
+    """LeakDensity of several targets as a function of one list of values.
+
+    Values are ln sigma, ln tau, ln tau_std and ln Q of each target, then the rest that all have,
+    in `unit`.
+    """
+
+    def __init__(self, cells: Sequence[Cells], unit: float) -> None:
+        self.cells = cells
+        self.densities = [LeakDensity(each) for each in cells]
+        self.scale = np.array([1.0, 1.0, 1.0, 1.0, unit])
+        self.size = 4 * len(cells) + 1
+
+    def places(self, node: int) -> list[int]:
+        """Returns the places of the values of a target."""
+        return [*range(4 * node, 4 * node + 4), self.size - 1]
+
+    def of_cells(self, node: int, five: Numbers) -> Numbers:
+        """Returns the log density of each cell of a target for its five values."""
+        return self.densities[node](five * self.scale)
+
+    def total(self, values: Numbers) -> float:
+        """Returns the log density of all readings."""
+        sums = [
+            float(self.of_cells(node, values[self.places(node)]).sum())
+            for node in range(len(self.cells))
+        ]
+        return sum(sums) if all(map(math.isfinite, sums)) else -math.inf
+
+    def scores(self, values: Numbers) -> Numbers:
+        """Returns the derivatives of the log density of each cell, [cells of all, values]."""
+        blocks = []
+        for node, cells in enumerate(self.cells):
+            five = values[self.places(node)]
+            block = np.zeros((len(cells.readings), self.size))
+            for at, place in enumerate(self.places(node)):
+                ahead = 1e-4 * np.eye(5)[at]
+                up, down = (self.of_cells(node, five + sign * ahead) for sign in (1, -1))
+                block[:, place] = (up - down) / 2e-4
+            blocks.append(block)
+        return np.concatenate(blocks)
+
+    def curvature(self, values: Numbers) -> Numbers:
+        """Returns the second derivatives of the negative log density of all readings."""
+        found = np.zeros((self.size, self.size))
+        for node in range(len(self.cells)):
+
+            def cost(five: Numbers, node: int = node) -> float:
+                return -float(self.of_cells(node, five).sum())
+
+            places = self.places(node)
+            found[np.ix_(places, places)] += second_derivatives(cost, values[places])
+        return found
+
+
 def leak_maximum(cells: Sequence[Cells]) -> tuple[Numbers, Numbers]:
     """Returns the likeliest numbers of LeakDensity, [targets, 5], and their standard errors.
 
     All targets have one rest. Steps are those of the scores of single cells (Berndt, Hall, Hall and
     Hausman, 1974), damped until they gain.
     """
-    densities = [LeakDensity(each) for each in cells]
-    count = len(cells)
     longest = max(float(each.times[-1]) for each in cells)
-    unit = 0.01 * max(float(each.readings.mean()) for each in cells)  # of rest
-    limits = [
-        limit
-        for each in cells
-        for limit in (
+    unit = 0.01 * max(float(each.readings.mean()) for each in cells)
+    leaks = _Leaks(cells, unit)
+    limits: list[tuple[float, float]] = []
+    for each in cells:
+        limits += [
             (math.log(1e-6 * each.target), math.log(10.0 * each.target)),
             (math.log(1e-4 * longest), math.log(1e4 * longest)),
             (math.log(1e-4), math.log(3.0)),
             (math.log(1e-6), 0.0),
-        )
-    ]
+        ]
     limits.append((0.0, 100.0))
     low, high = np.array(limits).T
-
-    def own(values: Numbers, node: int) -> Numbers:
-        return np.append(values[4 * node : 4 * node + 4], values[-1])
-
-    def of_cells(node: int, five: Numbers) -> Numbers:
-        return densities[node](five * [1.0, 1.0, 1.0, 1.0, unit])
-
-    def total(values: Numbers) -> float:
-        sums = [float(of_cells(node, own(values, node)).sum()) for node in range(count)]
-        return sum(sums) if all(map(math.isfinite, sums)) else -math.inf
-
-    def scores(values: Numbers) -> Numbers:
-        """The derivatives of the log density of each cell of all targets, [cells, values]."""
-        blocks = []
-        for node in range(count):
-            five = own(values, node)
-            block = np.zeros((len(densities[node].mode), len(values)))
-            for place in range(5):
-                ahead = 1e-4 * np.eye(5)[place]
-                slope = (of_cells(node, five + ahead) - of_cells(node, five - ahead)) / 2e-4
-                block[:, -1 if place == 4 else 4 * node + place] = slope
-            blocks.append(block)
-        return np.concatenate(blocks)
-
     values = np.clip(_leak_start(cells, unit), low, high)
-    reached, damping = total(values), 1e-3
+    reached, damping = leaks.total(values), 1e-3
     for _ in range(40):
-        each = scores(values)
-        slope, curvature = each.sum(axis=0), each.T @ each
+        each_score = leaks.scores(values)
+        slope, square = each_score.sum(axis=0), each_score.T @ each_score
         gained = 0.0
         while damping < 1e8:
-            step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature) + 1.0), slope)
+            step = np.linalg.solve(square + damping * np.diag(np.diag(square) + 1.0), slope)
             there = np.clip(values + np.clip(step, -1.0, 1.0), low, high)
-            if (found := total(there)) > reached:
+            found = leaks.total(there)
+            if found > reached:
                 gained, reached, values = found - reached, found, there
                 damping = max(0.2 * damping, 1e-6)
                 break
             damping *= 5.0
         if gained < 1e-4:
             break
-    derivatives = np.zeros((len(values), len(values)))
-    for node in range(count):
-        places = [*range(4 * node, 4 * node + 4), len(values) - 1]
-        derivatives[np.ix_(places, places)] += second_derivatives(
-            lambda five, node=node: -float(of_cells(node, five).sum()), own(values, node)
-        )
-    errors = np.sqrt(np.diag(inverse_of(derivatives, values, limits)))
-    scale = np.array([1.0, 1.0, 1.0, 1.0, unit])
-    rows = [
-        np.stack([own(each, node) * scale for node in range(count)]) for each in (values, errors)
-    ]
-    return rows[0], rows[1]
+    errors = np.sqrt(np.diag(inverse_of(leaks.curvature(values), values, limits)))
+    places = [leaks.places(node) for node in range(len(cells))]
+    return values[places] * leaks.scale, errors[places] * leaks.scale
 
 
 def _leak_start(cells: Sequence[Cells], unit: float) -> Numbers:

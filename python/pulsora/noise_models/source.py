@@ -6,14 +6,15 @@ it runs with the rights of whoever runs the program.
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pulsora._internal.sources import Sources
 from pulsora.noise_models.models import NoiseModel
 
 if TYPE_CHECKING:
+    import os
+    from pathlib import Path
+
     from pulsora.state import State
 
 __all__ = ["compile_ahead", "from_source", "from_state"]

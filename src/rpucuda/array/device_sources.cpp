@@ -71,8 +71,8 @@ void require(const Kind<Model> &kind, const Value &sources) {
     const std::string *text = textOf(entry, kSource);
     PULSORA_CHECK(StateError, hash && text, "the state's source of the ", kind.what, " '", name,
                   "' lacks its text or its SHA-256; the state is damaged");
-    PULSORA_CHECK(StateError, sha256(*text) == *hash, "the state's source of the ",
-                  kind.what, " '", name, "' does not have the SHA-256 that stands beside it; the state is damaged");
+    PULSORA_CHECK(StateError, sha256(*text) == *hash, "the state's source of the ", kind.what, " '",
+                  name, "' does not have the SHA-256 that stands beside it; the state is damaged");
     const Model *model = kind.named(name);
     if (model && model->sourceHash == *hash) continue;
     const std::string reason = !model ? "no model of that name is registered"
@@ -81,9 +81,9 @@ void require(const Kind<Model> &kind, const Value &sources) {
                                    : "the model of that name has SHA-256 " + model->sourceHash;
     throw StateError(message(
         "the state was made with the ", kind.what, " '", name, "' from the source with SHA-256 ",
-        *hash, ", but ", reason,
-        "; loading compiles nothing. Register that source yourself (",
-        kind.registers, "; the state holds its text for reading), or, if you trust "
+        *hash, ", but ", reason, "; loading compiles nothing. Register that source yourself (",
+        kind.registers,
+        "; the state holds its text for reading), or, if you trust "
         "who made the file as far as to run its code, load it with trust_device_source=True"));
   }
 }

@@ -8,7 +8,7 @@ namespace pulsora {
 /// map from the name of each to {"sha256", "source"}. Empty if there are none.
 Value::Map deviceSourcesOf(const Value &config);
 
-/// The same of noise models.
+/// The sources of noise models in a configuration, likewise.
 Value::Map noiseSourcesOf(const Value &config);
 
 /// StateError unless a model of the same name and SHA-256 is registered for each entry of such a

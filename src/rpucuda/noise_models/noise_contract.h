@@ -25,14 +25,13 @@ const typename Model::Time &noiseTime();
 PULSORA_DETECT(NoiseHasName, Model::kName);
 PULSORA_DETECT(NoiseHasDoc, Model::kDoc);
 PULSORA_DETECT(NoiseHasParams, static_cast<const NoiseParams &>(noiseParams<Model>()));
-PULSORA_DETECT(NoiseHasTime,
-               typename Model::Time(Model::timeOf(1.0, noiseParams<Model>())));
+PULSORA_DETECT(NoiseHasTime, typename Model::Time(Model::timeOf(1.0, noiseParams<Model>())));
 PULSORA_DETECT(NoiseHasLastTime, double(Model::lastTime(noiseParams<Model>())));
 PULSORA_DETECT(NoiseProgrammes, float(Model::programmed(0.0f, 0.0f, noiseParams<Model>())));
 PULSORA_DETECT(NoiseDrifts, float(Model::drifted(0.0f, 0.0f, DriftDraws{}, noiseTime<Model>(),
                                                  noiseParams<Model>())));
-PULSORA_DETECT(NoiseReads, float(Model::readSigma(0.0f, 0.0f, noiseTime<Model>(),
-                                                  noiseParams<Model>())));
+PULSORA_DETECT(NoiseReads,
+               float(Model::readSigma(0.0f, 0.0f, noiseTime<Model>(), noiseParams<Model>())));
 PULSORA_DETECT(NoiseLimits, float(Model::limited(0.0f, noiseTime<Model>(), noiseParams<Model>())));
 PULSORA_DETECT(NoiseHasAges, double(Model::readDuration(noiseParams<Model>())) +
                                  double(Model::ageOf(1.0, noiseParams<Model>())));

@@ -27,8 +27,8 @@
 //
 // programmed(), drifted(), readSigma() and limited() are PULSORA_HD. Conductances are in uS, times
 // in s since the end of programming; xi is standard normal. power_law.h and shift.h have the two
-// laws of which most models are instances. A line in cmake/noise_models.cmake registers a model, and
-// so does registerNoiseSource() (runtime/device_source.h) while a program runs.
+// laws of which most models are instances. A line in cmake/noise_models.cmake registers a model,
+// and so does registerNoiseSource() (runtime/device_source.h) while a program runs.
 
 namespace pulsora {
 

@@ -81,8 +81,7 @@ const NoiseModel &noiseModel(const std::string &name, const std::string &path) {
                             suggest(name, names)));
 }
 
-NoiseModelParams::NoiseModelParams()
-    : NoiseModelParams(firstModel(), Value(Value::Map{})) {}
+NoiseModelParams::NoiseModelParams() : NoiseModelParams(firstModel(), Value(Value::Map{})) {}
 
 NoiseModelParams::NoiseModelParams(const NoiseModel &model, const Value &params)
     : model_(&model), data_(model.readParams(params, model.name)) {}

@@ -30,7 +30,7 @@ struct NoiseModel {
   double (*readDuration)(const NoiseParams &) = nullptr;
   /// Age of a device at a time, for its 1/f noise.
   double (*ageOf)(double time, const NoiseParams &) = nullptr;
-  /// Of a model that was compiled at run time; null for those of the tree.
+  /// The loops of a model that was compiled at run time; null for those of the tree.
   const NoiseKernels *kernels = nullptr;
   std::string source = {};      // text of such a model
   std::string sourceHash = {};  // SHA-256 of the text in hexadecimal digits

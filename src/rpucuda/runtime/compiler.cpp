@@ -116,8 +116,7 @@ void requireOwnIncludes(const HostCompiler &compiler, const ModelSource &source,
     const bool known = std::any_of(allowed.begin(), allowed.end(),
                                    [&](const fs::path &each) { return isBelow(file, each); });
     PULSORA_CHECK(
-        CompileError, known, described(source), " includes ",
-        readable(file, folder),
+        CompileError, known, described(source), " includes ", readable(file, folder),
         ", which is neither a header of Pulsora nor in the compiler's folders of headers. "
         "A compiled model is found again by its text, so that changes of that file would "
         "not be noticed; paste its text into the source in place of the #include");
@@ -141,11 +140,10 @@ HostCompiler findHostCompiler() {
       found.command = {path};
       break;
     }
-    PULSORA_CHECK(
-        CompilerNotFound, !found.command.empty(),
-        "there is no C++ compiler to compile a model for the CPU: CXX is not set, and "
-        "neither c++ nor g++ nor clang++ is on PATH",
-        kInstall);
+    PULSORA_CHECK(CompilerNotFound, !found.command.empty(),
+                  "there is no C++ compiler to compile a model for the CPU: CXX is not set, and "
+                  "neither c++ nor g++ nor clang++ is on PATH",
+                  kInstall);
   }
   const PrivateFolder folder;
   std::vector<std::string> question = found.command;
@@ -204,9 +202,9 @@ std::string compilePlugin(const HostCompiler &compiler, const ModelSource &sourc
   command.insert(command.end(), {"-MD", "-MF", rule.string(), "-MT", "plugin"});
   command.insert(command.end(), {unit.string(), "-o", object.string()});
   const Outcome outcome = runProgram(command, folder.path(), compileLimits());
-  PULSORA_CHECK(CompileError, outcome.status == 0 && fs::exists(object), described(source),
-                " in ", file, " does not compile. ", outcome.note,
-                compiler.command.front(), " says:\n", readable(outcome.output, folder.path()));
+  PULSORA_CHECK(CompileError, outcome.status == 0 && fs::exists(object), described(source), " in ",
+                file, " does not compile. ", outcome.note, compiler.command.front(), " says:\n",
+                readable(outcome.output, folder.path()));
   requireOwnIncludes(compiler, source, folder.path(), rule);
   return readAll(object);
 }

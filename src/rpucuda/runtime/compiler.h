@@ -23,8 +23,9 @@ HostCompiler findHostCompiler();
 /// bits depend on, and options of the instruction set.
 std::vector<std::string> pluginOptions(Isa isa);
 
-/// Compiles the model of a normalised source to a shared object, and returns its bytes. The compiler is started without a
-/// shell, in a private folder, within the limits of the environment (compileLimits()).
+/// Compiles the model of a normalised source to a shared object, and returns its bytes. The
+/// compiler is started without a shell, in a private folder, within the limits of the environment
+/// (compileLimits()).
 ///
 /// CompileError with the compiler's messages if it fails, and for an #include of a file that is
 /// neither a header of Pulsora nor in the compiler's own folders of headers: compiled models are

@@ -37,7 +37,7 @@ const DeviceModel &registerDeviceSource(const ModelSource &source);
 /// The registered model of that name and text, or null. ConfigError if another model has that name.
 const DeviceModel *registeredModelOf(const ModelSource &source);
 
-/// The same three functions for noise models, as registerDevice() for them is registerNoiseModel().
+/// Noise models likewise; registerNoiseModel() takes the place of registerDevice().
 NoiseModel noiseModelFrom(const ModelSource &source);
 const NoiseModel &registerNoiseSource(const ModelSource &source);
 const NoiseModel *registeredNoiseModelOf(const ModelSource &source);

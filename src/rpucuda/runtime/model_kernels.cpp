@@ -74,10 +74,10 @@ class KernelCompilation : public Compilation {
         arch_(std::move(arch)) {}
 
   Name name() const override {
-    return {message("the GPU kernel ",
-                    factsOf(source_.kind).kernel.at(static_cast<size_t>(kernel_)), " of ",
-                    described(source_)),
-            arch_};
+    return {
+        message("the GPU kernel ", factsOf(source_.kind).kernel.at(static_cast<size_t>(kernel_)),
+                " of ", described(source_)),
+        arch_};
   }
   std::string key() const override {
     Sha256 sum;
@@ -91,8 +91,7 @@ class KernelCompilation : public Compilation {
   std::string compile() override {
     const int number = architectureNumber(arch_);
     PULSORA_CHECK(ConfigError, number >= kOldest, "arch is '", arch_, "'; ",
-                  factsOf(source_.kind).what, "s run on sm_",
-                  int(kOldest), " and newer");
+                  factsOf(source_.kind).what, "s run on sm_", int(kOldest), " and newer");
     GpuSource program;
     program.text = message(source_.text, "\n#include \"", factsOf(source_.kind).kernels, "\"\n");
     program.file = source_.file.empty() ? source_.name + ".h" : source_.file;

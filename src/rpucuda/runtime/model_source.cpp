@@ -92,17 +92,18 @@ ModelSource normalised(ModelSource source) {
     std::string list;
     for (const std::string &name : names)
       list += (list.empty() ? "'" : ", '") + shortened(name) + "'";
-    PULSORA_CHECK(ConfigError, !names.empty(),
-                  "the source of a ", kind.what, " has no `static constexpr const char *kName = "
-                  "\"its name\";`; see ", kind.example, " for what a model states");
+    PULSORA_CHECK(ConfigError, !names.empty(), "the source of a ", kind.what,
+                  " has no `static constexpr const char *kName = "
+                  "\"its name\";`; see ",
+                  kind.example, " for what a model states");
     PULSORA_CHECK(ConfigError, names.size() == 1, "the source of a ", kind.what, " has the names ",
                   list, "; say which struct is meant by name=");
     source.name = *names.begin();
   }
-  PULSORA_CHECK(
-      ConfigError, isPlainName(source.name), "name is '", shortened(source.name),
-      "'; the name of a ", kind.what, " is that of its struct, begins with a capital letter and "
-      "has letters and digits alone, 100 at most, such as MyStep");
+  PULSORA_CHECK(ConfigError, isPlainName(source.name), "name is '", shortened(source.name),
+                "'; the name of a ", kind.what,
+                " is that of its struct, begins with a capital letter and "
+                "has letters and digits alone, 100 at most, such as MyStep");
   return source;
 }
 

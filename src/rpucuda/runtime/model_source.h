@@ -5,15 +5,15 @@
 
 namespace pulsora {
 
-/// What a text describes.
+/// The kind of model that a text describes.
 enum class ModelKind {
   Device,  ///< cells of a pulsed array (devices/)
   Noise,   ///< a programmed device (noise_models/)
 };
 
-/// A model as text, which defines one struct in namespace pulsora; see examples/05_custom_device. It
-/// may include headers of the rooms up to array, and of noise_models, as <pulsora/room/name.h> or
-/// "room/name.h", and of the system.
+/// A model as text, which defines one struct in namespace pulsora; see examples/05_custom_device
+/// and examples/27_custom_noise_model. It may include headers of the rooms up to array, and of
+/// noise_models, as <pulsora/room/name.h> or "room/name.h", and of the system.
 struct ModelSource {
   std::string text;
   std::string name = {};  ///< of the struct; if empty, the only kName in the text
@@ -24,13 +24,13 @@ using DeviceSource = ModelSource;
 
 /// How the texts of a kind are compiled, and spoken of.
 struct ModelKindFacts {
-  const char *what;                  ///< "device model"
-  const char *example;               ///< where a whole text stands
-  const char *registered;            ///< the function of Python that registers one
-  const char *plugin;                ///< the header that makes a plugin of it
-  const char *macro;                 ///< of that header
-  const char *kernels;               ///< the header of its GPU kernels
-  std::vector<std::string> kernel;   ///< names of the kernels
+  const char *what;                 ///< "device model"
+  const char *example;              ///< where a whole text stands
+  const char *registered;           ///< the function of Python that registers one
+  const char *plugin;               ///< the header that makes a plugin of it
+  const char *macro;                ///< of that header
+  const char *kernels;              ///< the header of its GPU kernels
+  std::vector<std::string> kernel;  ///< names of the kernels
 };
 const ModelKindFacts &factsOf(ModelKind kind);
 

@@ -77,8 +77,8 @@ DeviceModel pluginModel(const PluginTable &table, const PluginLauncher &launcher
   takeFields<PulsedParams>(m, std::make_shared<const PluginFields>(table.head));
   m.readParams = [&table, read = m.readParams](const Value &value, const std::string &path) {
     const std::shared_ptr<const PulsedParams> params = read(value, path);
-    requireUsable(*params, table.granularity(params.get()), table.mergesNoise != 0,
-                  table.head.name, path);
+    requireUsable(*params, table.granularity(params.get()), table.mergesNoise != 0, table.head.name,
+                  path);
     return params;
   };
   table.members(&m.cellMembers, [](void *context, const char *name) {

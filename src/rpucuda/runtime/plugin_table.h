@@ -52,7 +52,8 @@ struct PluginMessage {
 /// nothing to clean up.
 struct PluginLauncher {
   void *context;
-  /// `kernel` is a gpu::ModelKernel, or 0 for the one of a noise model; `arguments` points to `count` arguments of `sizes` bytes.
+  /// `kernel` is a gpu::ModelKernel, or 0 for the one of a noise model; `arguments` points to
+  /// `count` arguments of `sizes` bytes.
   void (*launch)(void *context, int32_t kernel, uint32_t blocks, uint32_t threads,
                  const void *const *arguments, const uint64_t *sizes, uint32_t count, void *stream);
   void (*clear)(void *context, void *data, uint64_t bytes, void *stream);
@@ -97,7 +98,7 @@ struct NoisePluginTable {
   double (*readDuration)(const NoiseParams &params);
   double (*ageOf)(double time, const NoiseParams &params);
   NoiseKernels kernels;
-  /// As that of a device model, for kernels.onGpu.
+  /// Passes the launcher of kernels.onGpu, which must live as long as that is used.
   void (*setLauncher)(const PluginLauncher *launcher);
 };
 

@@ -130,8 +130,8 @@ TEST(NoiseModels, Property60_MomentsOfAnExponentialAreThoseOfItsTables) {
   exact.tau_std = listOf(0.3f, 0.3f, 0.3f);
   std::vector<float> tau = conductancesOf(exact, 0.75f, 750.0);
   for (float &value : tau)
-    value = static_cast<float>(
-        std::log(750.0 / -std::log((static_cast<double>(value) - 4.0) / 11.0)));
+    value =
+        static_cast<float>(std::log(750.0 / -std::log((static_cast<double>(value) - 4.0) / 11.0)));
   expectMoments(tau, std::log(1500.0), 0.3);
 }
 

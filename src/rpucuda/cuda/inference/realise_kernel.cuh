@@ -3,8 +3,8 @@
 #include "cuda/core/await.cuh"
 #include "inference/realise_cells.h"
 
-// The kernel of a noise model from source. NVRTC, which has neither CUDA's headers nor a host, reads
-// it.
+// The kernel of a noise model from source. NVRTC, which has neither CUDA's headers nor a host,
+// reads it.
 
 namespace pulsora {
 namespace gpu {

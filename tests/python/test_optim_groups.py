@@ -240,7 +240,9 @@ def test_a_group_whose_warning_is_an_error_is_not_added() -> None:
         assert len(optimizer.param_groups) == 1
 
 
-@pytest.mark.parametrize("make", [AnalogSGD, AnalogAdam, partial(AnalogOptimizer, torch.optim.Adam)])
+@pytest.mark.parametrize(
+    "make", [AnalogSGD, AnalogAdam, partial(AnalogOptimizer, torch.optim.Adam)]
+)
 def test_warnings_name_the_line_that_makes_an_optimiser_or_adds_a_group(
     make: Callable[..., torch.optim.Optimizer],
 ) -> None:

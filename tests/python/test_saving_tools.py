@@ -123,7 +123,7 @@ def test_tools_that_go_from_parameter_to_parameter_are_told_what_works(tmp_path:
 
 
 def test_arrays_are_found_in_the_state_and_not_among_the_buffers() -> None:
-    model, name = make(0), "0.tiles.0_0.weights"
+    model, name = nn.Sequential(pl.nn.AnalogLinear(4, 5)), "0.tiles.0_0.weights"
     with pytest.raises(AttributeError, match="`tiles` is not an nn.Module"):
         model.get_buffer(name)
     assert model.state_dict()[name].shape == (5, 4)
@@ -137,7 +137,7 @@ def test_a_state_that_is_kept_is_copied_first() -> None:
     model.append(pl.nn.AnalogConv1d(1, 2, 3, **given))
     model.append(nn.BatchNorm1d(2))
     model.append(nn.Flatten())
-    model.append(pl.nn.AnalogLinear(10, 4, **scaled))
+    model.append(pl.nn.AnalogLinear(6, 4, **scaled))
     both = nn.ModuleList([lstm, model])
     optimizer = pl.optim.AnalogSGD(both.parameters(), lr=0.1)
 

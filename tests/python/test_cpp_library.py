@@ -80,7 +80,7 @@ def warnings_by_source(folder: Path) -> dict[str, set[str]]:
 
 
 def test_this_build_compiles_the_sources_as_strictly_as_a_strict_project(tmp_path: Path) -> None:
-    """What compiles here, one source after another, compiles there; the nightly test adds LTO."""
+    """The warnings of each source are those of this build; the nightly test adds LTO."""
     built = build_folder()
     if built is None:
         pytest.skip("needs a whole build of the library; `make test` makes one")

@@ -250,7 +250,7 @@ def test_warnings_name_the_line_that_makes_an_optimiser_or_adds_a_group(
     twins = nn.ModuleList(AnalogLinear(4, 3, seed=1) for _ in range(2))
     with warnings.catch_warnings(record=True) as made:
         warnings.simplefilter("always")
-        optimizer = make(twins.parameters(), lr=0.1, weight_decay=0.1)
+        make(twins.parameters(), lr=0.1, weight_decay=0.1)
     texts = " ".join(str(each.message) for each in made)
     assert "has the seed of another one" in texts
     assert "analog layers ignore weight_decay=0.1" in texts
@@ -261,13 +261,3 @@ def test_warnings_name_the_line_that_makes_an_optimiser_or_adds_a_group(
         plain.add_param_group({"params": twins.parameters(), "weight_decay": 0.1})
     assert len(added) == 2
     assert {each.filename for each in made + added} == {__file__}
-
-
-def test_a_class_of_ones_own_is_named_where_it_calls_the_optimiser() -> None:
-    class Own(AnalogSGD):
-        def __init__(self, params: ParamsT) -> None:
-            super().__init__(params, lr=0.1, momentum=0.9)
-
-    with pytest.warns(UserWarning, match=r"analog layers ignore momentum=0\.9") as caught:
-        Own(Branches().parameters())
-    assert caught[0].filename == __file__

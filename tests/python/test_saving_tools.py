@@ -124,7 +124,7 @@ def test_tools_that_go_from_parameter_to_parameter_are_told_what_works(tmp_path:
 
 def test_arrays_are_found_in_the_state_and_not_among_the_buffers() -> None:
     model, name = nn.Sequential(pl.nn.AnalogLinear(4, 5)), "0.tiles.0_0.weights"
-    with pytest.raises(AttributeError, match="`tiles` is not an nn.Module"):
+    with pytest.raises(AttributeError, match="`tiles` is not an nn"):
         model.get_buffer(name)
     assert model.state_dict()[name].shape == (5, 4)
 

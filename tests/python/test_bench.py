@@ -13,6 +13,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import pulsora as pl
+from conftest import ROOT
 from cpu_table import row, with_bounds
 from pulsora.bench import machine, measure
 from pulsora.bench.cases import OPERATIONS, Case, cases, work_of
@@ -239,6 +240,16 @@ def test_the_table_is_whole_in_80_columns() -> None:
         assert text in shown
     for text in ("30000", "90000", "bytes", "ops", "24%", "73%"):
         assert shown.count(text) >= 4
+
+
+def test_help_names_the_librarys_default_where_it_is_another() -> None:
+    _, output = call("bench", "--help")
+    text = " ".join(output.replace("│", " ").split())
+    default = pl.LRTTConfig().transfer_every
+    assert f"the library's default is {default}." in text
+    page = " ".join((ROOT / "docs" / "reference" / "cli.md").read_text().split())
+    assert f"The default is 10 here and {default} in the library" in page
+    assert "[default: (10)]" in text
 
 
 def test_cases_may_be_chosen() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pulsora as pl
-from conftest import CONFIGS, ROOT, cmake_refuses, make_tile, run, train
+from conftest import CONFIGS, ROOT, build_folder, cmake_refuses, make_tile, run, train
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,6 +25,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 EXAMPLES = ROOT / "examples" / "cpp"
+STRICT = "-Wall -Wextra -Wconversion -Wshadow -Werror"
 SMALL = ("-DPULSORA_CUDA=OFF", "-DPULSORA_CPU_ISAS=V2", "-DPULSORA_DEVICES=ConstantStep;SoftBounds")
 
 
@@ -50,18 +51,45 @@ def test_a_project_may_contain_the_sources(tmp_path: Path) -> None:
     assert "may rely on it" in run(tmp_path / "consumer")
 
 
+def strict_project(folder: Path) -> None:
+    """A project with warnings as errors, Unity build and LTO, configured in the folder."""
+    run(
+        *("cmake", "-S", ROOT / "tests" / "installed", "-B", folder, f"-DPULSORA_SOURCE={ROOT}"),
+        *SMALL,
+        f"-DCMAKE_CXX_FLAGS={STRICT}",
+        *("-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON"),
+    )
+
+
 @pytest.mark.nightly
 def test_a_strict_project_may_contain_the_sources(tmp_path: Path) -> None:
     """The project's warnings, all of them errors, its Unity build and its LTO hold for Pulsora."""
     folder = tmp_path / "a project"
-    run(
-        *("cmake", "-S", ROOT / "tests" / "installed", "-B", folder, f"-DPULSORA_SOURCE={ROOT}"),
-        *SMALL,
-        "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Wconversion -Wshadow -Werror",
-        *("-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_INTERPROCEDURAL_OPTIMIZATION=ON"),
-    )
+    strict_project(folder)
     run("cmake", "--build", folder, "--parallel", "2")
     assert "may rely on it" in run(folder / "consumer")
+
+
+def warnings_by_source(folder: Path) -> dict[str, set[str]]:
+    """The options of warnings of each of Pulsora's sources, generated ones included."""
+    found = {}
+    for each in json.loads((folder / "compile_commands.json").read_text()):
+        if name := re.search(r"/(src/rpucuda|generated)/(.+)$", each["file"]):
+            found[name[2]] = {one for one in each["command"].split() if one.startswith("-W")}
+    return found
+
+
+def test_this_build_compiles_the_sources_as_strictly_as_a_strict_project(tmp_path: Path) -> None:
+    """The warnings of each source are those of this build; the nightly test adds LTO."""
+    built = build_folder()
+    if built is None:
+        pytest.skip("needs a whole build of the library; `make test` makes one")
+    strict_project(tmp_path)
+    there, here = warnings_by_source(tmp_path), warnings_by_source(built)
+    assert len(there) > 100
+    for name, options in there.items():
+        assert options >= set(STRICT.split())
+        assert here[name] == options, name
 
 
 def configured(source: Path, folder: Path, *settings: str) -> tuple[bool, str]:
@@ -122,7 +150,7 @@ def test_kernels_of_a_device_compile_where_warnings_are_errors(cpp_build: CppBui
     assert kernels
     is_gcc = "Free Software Foundation" in run(kernels[0].split()[0], "--version")
     for command in kernels:
-        assert "-Wall -Wextra -Wconversion -Wshadow -Werror" in command
+        assert STRICT in command
         assert "/Unity/" in command
         assert "-flto" in command
         # Without it GCC 12 refuses its own headers, in builds for the instruction set V4.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -123,6 +125,20 @@ def test_a_wrong_curve_is_noted() -> None:
     _, report = pl.fit.device(up=up, down=-up, unit="weight", models="ConstantStep")
     assert min(report.best.curve.values()) > 0.05
     assert sum("is off by" in note for note in report.notes) == 2
+
+
+def test_readings_beside_their_expectation_are_noted() -> None:
+    """Steps of 1/10 of what is left, which steps of one size overtake, then stay behind."""
+    rng = np.random.default_rng(0)
+    curve = 1.0 - 2.0 * np.exp(-np.arange(64) / 10)
+    up, down = (
+        sign * np.tile(curve, (4, 1)) + 0.002 * rng.standard_normal((4, 64)) for sign in (1, -1)
+    )
+    _, report = pl.fit.device(up=up, down=down, unit="weight", models="ConstantStep")
+    (low,) = (note for note in report.notes if "readings after up pulses lie" in note)
+    (high,) = (note for note in report.notes if "readings after down pulses lie" in note)
+    assert re.search(r"lie 1\d\.\d standard errors below their expectation on average", low)
+    assert re.search(r"lie 1\d\.\d standard errors above their expectation on average", high)
 
 
 def test_numbers_at_their_limits_are_told() -> None:

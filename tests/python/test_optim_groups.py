@@ -6,6 +6,7 @@ import copy
 import inspect
 import pickle
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -237,3 +238,26 @@ def test_a_group_whose_warning_is_an_error_is_not_added() -> None:
         with pytest.raises(UserWarning, match=r"analog layers ignore momentum=0\.9"):
             optimizer.add_param_group(dict(group))
         assert len(optimizer.param_groups) == 1
+
+
+@pytest.mark.parametrize(
+    "make", [AnalogSGD, AnalogAdam, partial(AnalogOptimizer, torch.optim.Adam)]
+)
+def test_warnings_name_the_line_that_makes_an_optimiser_or_adds_a_group(
+    make: Callable[..., torch.optim.Optimizer],
+) -> None:
+    """Copies, a setting that pulses do not follow, and the lr of an adaptive optimiser."""
+    twins = nn.ModuleList(AnalogLinear(4, 3, seed=1) for _ in range(2))
+    with warnings.catch_warnings(record=True) as made:
+        warnings.simplefilter("always")
+        make(twins.parameters(), lr=0.1, weight_decay=0.1)
+    texts = " ".join(str(each.message) for each in made)
+    assert "has the seed of another one" in texts
+    assert "analog layers ignore weight_decay=0.1" in texts
+    assert ("analog layers train by plain SGD" in texts) == (make is not AnalogSGD)
+    with warnings.catch_warnings(record=True) as added:
+        warnings.simplefilter("always")
+        plain = make(Branches().parameters(), lr=0.1, analog_lr=0.1)
+        plain.add_param_group({"params": twins.parameters(), "weight_decay": 0.1})
+    assert len(added) == 2
+    assert {each.filename for each in made + added} == {__file__}

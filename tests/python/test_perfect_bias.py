@@ -20,10 +20,9 @@ def written(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Weights and bias after all are written with one value."""
     weight, bias = layer.get_weights()
-    with pytest.warns(UserWarning, match="outside the bounds"):
-        layer.set_weights(
-            torch.full_like(weight, value), None if bias is None else torch.full_like(bias, value)
-        )
+    layer.set_weights(
+        torch.full_like(weight, value), None if bias is None else torch.full_like(bias, value)
+    )
     found: tuple[torch.Tensor, torch.Tensor | None] = layer.get_weights()
     return found
 
@@ -37,15 +36,22 @@ LAYERS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("config", ["single", "lrtt"])
+CONFIGS: dict[str, pl.TileConfig] = {
+    "single": pl.SingleConfig(device=DEVICE),
+    "lrtt": pl.LRTTConfig(visible=DEVICE, fast=DEVICE, rank=1),
+    "vector": pl.VectorConfig(devices=[DEVICE, DEVICE]),
+    "one_sided": pl.OneSidedConfig(device=DEVICE),
+    "reference": pl.ReferenceConfig(visible=DEVICE),
+    "tiki_taka": pl.TikiTaka(DEVICE, DEVICE),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*outside the bounds of their cells:UserWarning")
+@pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("digital_bias", [True, False])
 @pytest.mark.parametrize("name", LAYERS)
 def test_weights_stay_in_their_bounds(name: str, digital_bias: bool, config: str) -> None:
-    configs = {
-        "single": pl.SingleConfig(device=DEVICE),
-        "lrtt": pl.LRTTConfig(visible=DEVICE, fast=DEVICE, rank=1),
-    }
-    layer = LAYERS[name](config=configs[config], digital_bias=digital_bias)
+    layer = LAYERS[name](config=CONFIGS[config], digital_bias=digital_bias)
     weight, bias = written(layer)
     assert weight.max() < 0.11
     if not digital_bias:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, Dataset
 
 import pulsora as pl
 from pulsora.nn import AnalogLinear
@@ -261,3 +262,32 @@ def test_what_is_no_periphery_is_refused() -> None:
         pl.with_io(model, update=pl.UpdateParameters())
     with pytest.raises(ValueError, match="no analog layer"):
         pl.with_io(nn.Linear(2, 2))
+
+
+class Reads(Dataset[torch.Tensor]):
+    """Items that are reads of one layer for one input."""
+
+    def __init__(self) -> None:
+        self.layer = AnalogLinear(6, 4, config=CONFIGS["single"], seed=1, threads=1)
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        with torch.no_grad():
+            return self.layer(torch.ones(1, 6))[0]
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 2 worker:UserWarning")
+@pytest.mark.parametrize("reseeds", [False, True])
+def test_workers_of_a_loader_have_noise_of_their_own_once_reseeded(reseeds: bool) -> None:
+    items = Reads()
+
+    def start(_: int) -> None:
+        pl.reseed(items.layer, torch.initial_seed() % 2**63)
+
+    loader = DataLoader(items, num_workers=2, worker_init_fn=start if reseeds else None)
+    first, second = (torch.cat(list(loader)) for _ in range(2))
+    assert torch.equal(first, second) != reseeds
+    # Without new seeds, both workers begin with the noise of the layer.
+    assert len(first.unique(dim=0)) == (8 if reseeds else 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -119,3 +120,55 @@ def test_tools_that_go_from_parameter_to_parameter_are_told_what_works(tmp_path:
         )
     with pytest.raises(RuntimeError, match=message), accelerate.init_empty_weights():
         make(0)
+
+
+def test_arrays_are_found_in_the_state_and_not_among_the_buffers() -> None:
+    model, name = nn.Sequential(pl.nn.AnalogLinear(4, 5)), "0.tiles.0_0.weights"
+    with pytest.raises(AttributeError, match="`tiles` is not an nn"):
+        model.get_buffer(name)
+    assert model.state_dict()[name].shape == (5, 4)
+
+
+def test_a_state_that_is_kept_is_copied_first() -> None:
+    """Arrays of a state are copies, but digital parameters of it follow the model, as in torch."""
+    given: dict[str, Any] = {"config": pl.SingleConfig(), "seed": 1, "threads": 1}
+    scaled = {**given, "weight_scaling": "abs_max", "learn_out_scaling": True}
+    lstm, model = pl.nn.AnalogLSTM(6, 5, **given), nn.Sequential()
+    model.append(pl.nn.AnalogConv1d(1, 2, 3, **given))
+    model.append(nn.BatchNorm1d(2))
+    model.append(nn.Flatten())
+    model.append(pl.nn.AnalogLinear(6, 4, **scaled))
+    both = nn.ModuleList([lstm, model])
+    optimizer = pl.optim.AnalogSGD(both.parameters(), lr=0.1)
+
+    def read() -> torch.Tensor:
+        y: torch.Tensor = model(lstm(X)[0][:, None])
+        return y
+
+    def train() -> None:
+        for _ in range(5):
+            optimizer.zero_grad()
+            read().square().sum().backward()
+            optimizer.step()
+
+    train()
+    kept, copied = both.state_dict(), copy.deepcopy(both.state_dict())
+    before = copy.deepcopy(both)
+    train()
+    digital = {*dict(both.named_parameters()), *dict(both.named_buffers())}
+    digital -= {name for name in digital if name.endswith("analog_weight")}
+    assert {name.rpartition(".")[2] for name in digital} >= {"bias", "out_scaling", "running_mean"}
+    after = both.state_dict()
+    for name, tensor in kept.items():
+        follows = torch.equal(tensor, after[name])
+        if name in digital:
+            assert tensor.data_ptr() == after[name].data_ptr()
+        else:
+            assert torch.equal(tensor, copied[name])
+            assert not (follows and name.endswith((".weights", ".counters")))
+    both.load_state_dict(copied)
+    loaded = both.state_dict()
+    assert all(torch.equal(tensor, copied[name]) for name, tensor in loaded.items())
+    ours = read()
+    lstm, model = before  # type: ignore[assignment]
+    assert torch.equal(ours, read())

@@ -18,6 +18,7 @@ from pulsora.nn.tiles import layer_update
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 ADAPTER = pl.LRTTConfig(rank=2, visible=pl.devices.SoftBounds(), transfer_every=2)
 
@@ -170,6 +171,24 @@ def test_views_of_a_gradient_share_its_factors(name: str, view: str) -> None:
             WRITES[name](gradient.data if view == "data" else gradient.detach())
         optimizer.step()
     assert torch.allclose(analog.get_weights()[0], digital.weight, atol=1e-6)
+
+
+def test_factors_are_not_sent_to_other_processes_by_all_reduce(tmp_path: Path) -> None:
+    layer = AnalogLinear(5, 4, config=pl.IdealConfig())
+    layer(torch.randn(8, 5)).square().sum().backward()
+    gradient = layer.analog_weight.grad
+    assert gradient is not None
+    before = gradient.numpy()
+    store = f"file://{tmp_path}/store"
+    torch.distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    try:
+        for sent in (gradient, gradient.data):
+            with pytest.raises(RuntimeError, match=r"no memory to send.*distributed\.prepare"):
+                torch.distributed.all_reduce(sent)
+    finally:
+        torch.distributed.destroy_process_group()
+    assert layer.analog_weight.grad is gradient
+    assert (gradient.numpy() == before).all()
 
 
 def test_a_clone_of_a_gradient_has_factors_of_its_own() -> None:

@@ -44,7 +44,8 @@ def bench(
     transfer_every: Annotated[
         int | None,
         typer.Option(
-            help="Mini-batches per transfer of the adapter, in steps; 0 is never.",
+            help="Mini-batches per transfer of the adapter, in steps; 0 is never. "
+            "Whole cycles are timed; the library's default is 1000.",
             show_default=str(_TRANSFER_EVERY),
         ),
     ] = None,

@@ -59,6 +59,7 @@ class _Pulses(torch.optim.Optimizer):
 
     _kind: ClassVar[type[torch.optim.Optimizer]]  # torch's optimiser for the digital parameters
     _withheld: list[list[Tensor]] | None = None  # all parameters, while torch's constructor runs
+    _made_at = 3  # stacklevel, from `_take_up` on, of the line that makes the optimiser
     _shares_lr = False  # whether analog parameters have the lr of an adaptive optimiser
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -85,7 +86,7 @@ class _Pulses(torch.optim.Optimizer):
                 f"optimizer = {self._kind.__name__} has no lr, which pulses need; choose one such "
                 "as torch.optim.AdamW"
             )
-        self._take_up(stacklevel=3)
+        self._take_up(stacklevel=self._made_at)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds a group of parameters, as in torch.
@@ -153,7 +154,7 @@ class _Pulses(torch.optim.Optimizer):
             ]
             set_names((name, parameter.array) for name in known)
         told: set[str] = self.__dict__.setdefault("_told", set())
-        warn_of_twins((each.array for _, each in self._analog()), told, stacklevel + 1)
+        warn_of_twins((each.array for _, each in self._analog()), told, stacklevel)
         self._warn_of_ignored(stacklevel + 1)
         if self._shares_lr and "lr" not in told:
             warnings.warn(
@@ -376,6 +377,6 @@ class AnalogOptimizer:
                 "which pulses cannot; choose one such as torch.optim.AdamW"
             )
         bases = (optimizer,) if issubclass(optimizer, _Pulses) else (_Pulses, optimizer)
-        combined = type(f"Analog{optimizer.__name__}", bases, {})
+        combined = type(f"Analog{optimizer.__name__}", bases, {"_made_at": 4})  # __new__ is between
         made: torch.optim.Optimizer = combined(parameters, analog_lr=analog_lr, **settings)
         return made

@@ -35,8 +35,9 @@ def tiles_of_layer(config: TileConfig, limits: dict[str, int]) -> tuple[TileConf
 def configs_of_columns(config: TileConfig, count: int, *, has_bias: bool) -> list[TileConfig]:
     """Returns the configuration of the tiles in each column of tiles.
 
-    `perfect_bias` holds in the last column of the array with the weights, if that is a bias. It is
-    switched off elsewhere, adapters included, whose last columns are no bias.
+    `perfect_bias` holds in the last column of the array with the weights, or all arrays of a vector
+    cell, if that is a bias. It is switched off elsewhere, adapters included, whose last columns are
+    no bias.
     """
     devices = config.named_devices()
     given = [name for name, each in devices.items() if getattr(each, "perfect_bias", 0)]
@@ -45,5 +46,6 @@ def configs_of_columns(config: TileConfig, count: int, *, has_bias: bool) -> lis
         changed = {name: devices[name].replace(perfect_bias=False) for name in names}
         return config.with_devices(changed).frozen() if names else config
 
-    last = [name for name in given if name != config.facts.written] if has_bias else given
+    parameter = config.facts.written.partition("[")[0]
+    last = [name for name in given if not has_bias or name.partition("[")[0] != parameter]
     return [without(given)] * (count - 1) + [without(last)]

@@ -21,7 +21,7 @@ D_SIZE, X_SIZE, SAMPLES = 24, 40, 8
 DUE, EVERY = 0.6, 8
 
 
-def config(**settings: Any) -> pl.LRTTConfig:  # noqa: ANN401 - any setting
+def config(**settings: Any) -> pl.LRTTConfig:
     """An adapter whose A is full after some tens of mini-batches."""
     chosen: dict[str, Any] = {"rank": 4, "visible": pl.presets.ReRamSB(), "transfer_every": "auto"}
     return pl.LRTTConfig(**{**chosen, **settings})
@@ -46,7 +46,7 @@ def train(tile: pl.Tile, steps: int, start: int = 0, parts: int = 1) -> pl.Tile:
     return tile
 
 
-def made(device: str = "cpu", threads: int = 1, **settings: Any) -> pl.Tile:  # noqa: ANN401
+def made(device: str = "cpu", threads: int = 1, **settings: Any) -> pl.Tile:
     tile = pl.Tile(D_SIZE, X_SIZE, config(**settings), seed=3, threads=threads, device=device)
     tile.weights = np.random.default_rng(1).normal(0, 0.1, (D_SIZE, X_SIZE)).astype(np.float32)
     return tile
@@ -191,7 +191,7 @@ def test_explanations_and_statistics_say_how_far_it_is() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    def refused(message: str, **settings: Any) -> None:  # noqa: ANN401
+    def refused(message: str, **settings: Any) -> None:
         with pytest.raises(pl.ConfigError, match=message):
             pl.Tile(D_SIZE, X_SIZE, config(**settings))
 

@@ -41,7 +41,7 @@ def tile(
     shape: tuple[int, int] = (56, 40),
     device: str = "cpu",
     io: dict[str, Any] | None = None,
-    **settings: Any,  # noqa: ANN401 - any setting
+    **settings: Any,
 ) -> pl.Tile:
     """A tile whose adapter holds a change of some steps; only one direction has a periphery."""
     periphery = pl.IOParameters(**{**QUIET, **({"out_noise": NOISE} if io is None else io)})
@@ -182,7 +182,7 @@ def test_a_perfect_periphery_reads_exactly() -> None:
 def test_readings_are_averaged_as_the_tolerance_asks() -> None:
     x, d = np.ones((1, 40), np.float32), np.ones((1, 56), np.float32)
 
-    def said(**settings: Any) -> pl.Explanation:  # noqa: ANN401
+    def said(**settings: Any) -> pl.Explanation:
         return tile(**settings).explain(x, d, 0.1)
 
     transfer = said().settings["transfer"]
@@ -240,7 +240,7 @@ def test_noisy_cells_come_as_near_as_reads_are_exact() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    def refused(message: str, **settings: Any) -> None:  # noqa: ANN401
+    def refused(message: str, **settings: Any) -> None:
         with pytest.raises(pl.ConfigError, match=message):
             tile(**settings)
 

@@ -148,9 +148,10 @@ def test_a_damaged_state_is_refused() -> None:
         ("filling/start_a", 1.5, "'filling/start_a' between 0 and 1"),
         ("filling/start_b", None, "filling/start_b"),
         ("filling/since", -1, "no count 'filling/since'"),
-        ("filling/times", [3, 2], "filling/times"),
-        ("filling/times", list(range(1, 300)), "at most 256"),
-        ("filling/times", [1.5], "filling/times"),
+        ("filling/times", [0] * 62 + [3, 2], "zeros before growing ones"),
+        ("filling/times", [0] * 62 + [3, 0], "zeros before growing ones"),
+        ("filling/times", list(range(1, 66)), "filling/times"),
+        ("filling/times", [1.5] * 64, "filling/times"),
         ("filling/times", None, "filling/times"),
     ]:
         values = {**good.values, name: value}

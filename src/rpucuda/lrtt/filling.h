@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lrtt/adapter.h"
+#include "numerics/math.h"
 
 // Transfers that fall due by themselves, lrtt.transfer_every = 'auto'.
 
@@ -30,7 +31,7 @@ class AdapterFilling {
   static constexpr double kFull = 0.6;
   static constexpr int64_t kLook = 8;
   /// The latest transfers whose times are kept.
-  static constexpr size_t kTimes = 256;
+  static constexpr size_t kTimes = 64;
 
   AdapterFilling(const Context &context, const LRTTSettings &settings, const LRTTAdapter &adapter);
 
@@ -58,13 +59,21 @@ class AdapterFilling {
     double a;
     double b;
   };
-  Means measure(const Context &context, const LRTTAdapter &adapter, double *sums) const;
+  // Sums of the rows of an array, in the memory of the backend and of the host.
+  struct Scratch {
+    Buffer<double> sums;
+    std::vector<double> rows;
+
+    Scratch(const Context &context, const LRTTAdapter &adapter);
+    double meanOf(const Context &context, const PulsedDevice &array, float reach);
+  };
+  Means measure(const Context &context, const LRTTAdapter &adapter, Scratch &scratch) const;
 
   float reach_;
   Means start_{};
   int64_t since_ = 0;
   std::vector<uint64_t> times_;
-  Buffer<double> sums_;  // scratch, of rows
+  Scratch scratch_;
 };
 
 }  // namespace pulsora

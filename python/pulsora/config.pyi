@@ -122,6 +122,10 @@ _TransferMode: TypeAlias = Literal[
     "verified",
     "write_verify",
 ]
+_VerifyRead: TypeAlias = Literal[
+    "exact",
+    "analog",
+]
 _TransferRead: TypeAlias = Literal[
     "exact",
     "analog",
@@ -932,9 +936,10 @@ class LRTTConfig(TileConfig):
     """[slots] >= -1. Length of the pulse trains of A and B; -1 takes the update parameters'."""
     swap_xd: bool
     """Exchange the roles of x and d: the adapter belongs to the transposed tile."""
-    transfer_every: int
-    """[mini-batches] >= 0. Mini-batches (or samples, see units_in_mbatch) per transfer; 0 is
-    never.
+    transfer_every: int | Literal["auto"]
+    """[mini-batches] Mini-batches (or samples, see units_in_mbatch) per transfer; 0 is never;
+    'auto': when A or B has come near enough to the bounds of its cells, as seen every 8
+    mini-batches.
     """
     units_in_mbatch: bool
     """Whether transfer_every counts mini-batches; otherwise it counts samples (in a
@@ -962,6 +967,14 @@ class LRTTConfig(TileConfig):
     keep_rest: bool
     """'write_verify' with reinit = 'decay' or 'keep_b': whether A keeps what cells did not
     take, as far as products with B can be that.
+    """
+    verify_read: _VerifyRead
+    """'write_verify': reads of the cells of W: 'exact', or 'analog': with one line driven,
+    through converters and noise of the array's periphery.
+    """
+    verify_reads: int | Literal["auto"]
+    """[reads] Readings whose mean is one read of a cell with verify_read = 'analog'; 'auto':
+    as many as bring its error to half the tolerance, at most 16.
     """
     transfer_read: _TransferRead
     """Reads of A and B for a transfer: 'exact', or 'analog': one-hot inputs through the
@@ -1028,7 +1041,7 @@ class LRTTConfig(TileConfig):
         ab_use_bl_management: bool = True,
         ab_desired_bl: int = -1,
         swap_xd: bool = False,
-        transfer_every: int = 1000,
+        transfer_every: int | Literal["auto"] = 1000,
         units_in_mbatch: bool = True,
         transfer_mode: _TransferMode = "auto",
         transfer_max_trains: int = 64,
@@ -1036,6 +1049,8 @@ class LRTTConfig(TileConfig):
         transfer_tolerance: float | Literal["auto"] = "auto",
         transfer_max_pulses: int = 1000,
         keep_rest: bool = True,
+        verify_read: _VerifyRead = "exact",
+        verify_reads: int | Literal["auto"] = "auto",
         transfer_read: _TransferRead = "exact",
         transfer_use_update_management: bool = False,
         transfer_use_bl_management: bool = False,

@@ -66,7 +66,7 @@ class Experiment:
             (pulsed, lrtt).
         rank: Rank of the adapter (lrtt), or 'auto', the default: 16, or fewer for small layers.
         transfer_every: Mini-batches per transfer of the adapter (lrtt); that of `LRTTConfig` by
-            default, 0 for never.
+            default, 0 for never, 'auto' for when the adapter is full.
         noise_model: Name of a noise model, a file of a table of one, or the table; PCMLike by
             default (hwa).
         modifier: What training reads do to the weights, as in `InferenceConfig`; 'add_normal' by
@@ -96,7 +96,7 @@ class Experiment:
     algorithm: str | None = None
     device_preset: str | Mapping[str, Any] | None = None
     rank: int | Literal["auto"] | None = None
-    transfer_every: int | None = None
+    transfer_every: int | Literal["auto"] | None = None
     noise_model: str | Mapping[str, Any] | None = None
     modifier: str | None = None
     modifier_std: float | None = None
@@ -176,7 +176,7 @@ class Experiment:
             self._settle_device()
         if "rank" in used and self.rank != "auto":
             require_at_least("rank", self.rank, 1)
-        if "transfer_every" in used:
+        if "transfer_every" in used and self.transfer_every != "auto":
             require_at_least("transfer_every", self.transfer_every, 0)
         if "noise_model" in used:
             self._settle_noise_model()

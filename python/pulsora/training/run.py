@@ -131,7 +131,8 @@ def _warn_without_transfer(model: nn.Module) -> None:
         f"transfer_every = {every}: there was no transfer in "
         f"{tile.counters['mini_batches']} mini-batches, so that the visible arrays have the "
         "weights of the beginning, and their device has no part in the result; train for longer, "
-        "or give a smaller transfer_every (0 for no transfers on purpose)",
+        "give a smaller transfer_every (0 for no transfers on purpose), or write the adapters into "
+        "the visible arrays with pulsora.merge(model)",
         stacklevel=3,
     )
 

@@ -183,8 +183,8 @@ void judgeAsymmetry(const Asymmetry &asymmetry, const LRTTSettings &s, Limits &l
 }
 
 // Rounds of program and verify end at a write whose noise lies within the tolerance.
-void explainProgram(const LRTTSettings &s, const ProgramSettings &program, Value::Map &map,
-                    Limits &limits) {
+void explainProgram(const LRTTSettings &s, const ProgramSettings &program,
+                    const CellVerifier *verifier, Value::Map &map, Limits &limits) {
   const PulsedParams &cell = s.params.visible.common();
   const double noise = static_cast<double>(cell.write_noise_std) * static_cast<double>(cell.dw_min);
   const double tolerance = static_cast<double>(program.tolerance);
@@ -193,6 +193,16 @@ void explainProgram(const LRTTSettings &s, const ProgramSettings &program, Value
   map["tolerance"] = Value(tolerance);
   map["rounds"] = Value(program.rounds);
   map["missed_cells"] = Value(missed);
+  if (verifier) {
+    map["verify_reads"] = Value(verifier->reads());
+    map["read_error"] = Value(verifier->error());
+    if (verifier->error() > tolerance) {
+      limits.add(0.1, message("transfer: with verify_read = 'analog', the mean of ",
+                              verifier->reads(), " readings of a cell has an error of ",
+                              verifier->error(), ", more than transfer_tolerance = ", tolerance,
+                              "; use a larger verify_reads or transfer_tolerance"));
+    }
+  }
   if (missed <= 0.01) return;
   limits.add(missed, message("transfer: the write noise of the visible cells, ", noise, ", leaves ",
                              100.0 * missed,
@@ -202,11 +212,13 @@ void explainProgram(const LRTTSettings &s, const ProgramSettings &program, Value
 }
 
 Value::Map explainTransfer(const Context &context, const LRTTSettings &s, float granularity,
-                           const LRTTAdapter &adapter, Limits &limits) {
+                           const LRTTAdapter &adapter, const LRTTTransfer &transfers,
+                           Limits &limits) {
   Value::Map map{
       {"mode", Value(EnumNames<TransferMode>::kNames[static_cast<int>(s.params.transfer_mode)])}};
   const TransferRule rule = s.transferRule();
-  if (rule.mode == TransferMode::WriteVerify) explainProgram(s, rule.program, map, limits);
+  if (rule.mode == TransferMode::WriteVerify)
+    explainProgram(s, rule.program, transfers.verifier(), map, limits);
   if (!rule.sendsPulses()) return map;
   const TransferPlan plan =
       planTransfer(context, rule, granularity, adapter.dFactor(), adapter.xFactor());
@@ -260,7 +272,8 @@ Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const 
   const float lrA = lr * s.lrOfA;
   const float lrB = lr * s.lrOfB;
   // At the beginning of a cycle A is 0, and so is the update of B.
-  const bool begins = schedule_.period() > 0 && schedule_.since() == 0;
+  const int64_t since = filling_ ? filling_->since() : schedule_.since();
+  const bool begins = (filling_ || schedule_.period() > 0) && since == 0;
   Limits limits;
   Limits early;
   const bool accumulated = s.params.ab_update == FactorUpdate::Accumulated;
@@ -286,7 +299,8 @@ Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const 
                 s.alpha, ", elements of A and their updates are smaller, and trains carry them"));
   }
   Value::Map b = update(adapter_->b(), in, e, lrB, "update of B", begins ? early : limits);
-  Value::Map transfer = explainTransfer(context, s, visible().granularity(), *adapter_, limits);
+  Value::Map transfer =
+      explainTransfer(context, s, visible().granularity(), *adapter_, *transfers_, limits);
   const bool swap = s.params.swap_xd;
   const auto noiseOf = [&](Pass pass, MatrixView<const float> inputs) {
     const bool fromB = (pass == Pass::Forward) != swap;  // whether B is the first of the two
@@ -305,7 +319,8 @@ Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const 
                "ab_lr_scale='alpha', "
                "does not learn; set lora_alpha to 'auto'");
   }
-  if (s.params.reinit == Reinit::None && s.params.transfer_every > 0) {
+  const AutoInt &every = s.params.transfer_every;
+  if (s.params.reinit == Reinit::None && (filling_ || every.value > 0)) {
     limits.add(
         1.0,
         "lrtt.reinit is 'none': what a transfer has moved into W stays in A B and is moved again "
@@ -319,8 +334,8 @@ Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const 
       {"a_lr", Value(static_cast<double>(lrA))},
       {"b_lr", Value(static_cast<double>(lrB))},
       {"reinit_std", Value(static_cast<double>(s.deviation))},
-      {"transfer_every", Value(s.params.transfer_every)},
-      {"since_transfer", Value(schedule_.since())},
+      {"transfer_every", filling_ ? Value("auto") : Value(every.value)},
+      {"since_transfer", Value(since)},
       {"a", Value(std::move(a))},
       {"b", Value(std::move(b))},
       {"adapter_noise", Value(std::sqrt(noise.total()))},
@@ -330,9 +345,15 @@ Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const 
       {"transfer", Value(std::move(transfer))},
       {"warnings", Value(limits.list())}};
   if (transfers_->count() == 0 && schedule_.period() > 0) {
-    result["first_transfer"] =
-        Value(message("no transfer before ", s.params.units_in_mbatch ? "mini-batch " : "sample ",
-                      s.params.transfer_every));
+    result["first_transfer"] = Value(message(
+        "no transfer before ", s.params.units_in_mbatch ? "mini-batch " : "sample ", every.value));
+  }
+  if (filling_) {
+    result["filling"] = Value(filling_->describe(context, *adapter_));
+    if (transfers_->count() == 0) {
+      result["first_transfer"] =
+          Value(message("no transfer before A or B has a filling of ", AdapterFilling::kFull));
+    }
   }
   return result;
 }

@@ -15,16 +15,20 @@ constexpr const char *kNoAdapter =
 }  // namespace
 
 CompoundFacts LRTTParams::facts() const {
-  return {"visible", /*pulsesWritten=*/false, projection == Projection::Reuse,
-          reinitScheme(reinit).worksOnHost && transfer_every != 0,
-          adapter_span == AdapterSpan::Layer};
+  return {
+      "visible", /*pulsesWritten=*/false, projection == Projection::Reuse,
+      transfer_every.automatic || (reinitScheme(reinit).worksOnHost && transfer_every.value > 0),
+      adapter_span == AdapterSpan::Layer};
 }
 
 std::vector<CompoundVariant> LRTTParams::variants() {
   const Value noisyCells(
       Value::Map{{"model", Value("SoftBounds")}, {"write_noise_std", Value(3.0)}});
   return {{"lrtt_write_verify",
-           {{"transfer_mode", "write_verify"}, {"transfer_every", 1}, {"visible", noisyCells}}}};
+           {{"transfer_mode", "write_verify"}, {"transfer_every", 1}, {"visible", noisyCells}}},
+          {"lrtt_verify_by_reads",
+           {{"verify_read", "analog"}, {"transfer_every", 1}, {"visible", noisyCells}}},
+          {"lrtt_transfers_by_themselves", {{"transfer_every", "auto"}}}};
 }
 
 std::unique_ptr<AnalogDevice> LRTTParams::make(const CompoundSite &site) const {
@@ -35,11 +39,14 @@ LRTTTransferDevice::LRTTTransferDevice(const LRTTParams &p, const CompoundSite &
     : settings_(p, site.periphery.update, site.dSize, site.xSize),
       visible_(site.context, p.visible, site.dSize, site.xSize, site.periphery, site.keys,
                LRTTAdapter::kSlotVisible, settings_.readLimits()),
-      schedule_(p.transfer_every, p.units_in_mbatch ? TransferSchedule::Unit::MiniBatches
-                                                    : TransferSchedule::Unit::Samples) {
+      schedule_(p.transfer_every.automatic ? 0 : p.transfer_every.value,
+                p.units_in_mbatch ? TransferSchedule::Unit::MiniBatches
+                                  : TransferSchedule::Unit::Samples) {
   if (settings_.rank == 0) return;
   adapter_ = std::make_unique<LRTTAdapter>(site.context, settings_, site.periphery, site.keys);
   transfers_ = std::make_unique<LRTTTransfer>(site.context, settings_, site.periphery, site.keys);
+  if (p.transfer_every.automatic)
+    filling_ = std::make_unique<AdapterFilling>(site.context, settings_, *adapter_);
 }
 
 std::vector<NamedArray> LRTTTransferDevice::arrays() {
@@ -148,8 +155,12 @@ void LRTTTransferDevice::updateGated(const Context &context, MatrixView<const fl
 }
 
 int64_t LRTTTransferDevice::dueWithin(int64_t samples) const {
-  return schedule_.dueWithin(TransferSchedule::Unit::Samples, samples) +
-         schedule_.dueWithin(TransferSchedule::Unit::MiniBatches, 1);
+  return schedule_.dueWithin(TransferSchedule::Unit::Samples, samples) + dueAtEnd();
+}
+
+int64_t LRTTTransferDevice::dueAtEnd() const {
+  if (filling_) return filling_->looksNext() ? 1 : 0;
+  return schedule_.dueWithin(TransferSchedule::Unit::MiniBatches, 1);
 }
 
 void LRTTTransferDevice::prepareUpdate(const Context &context, int64_t samples, int64_t longest,
@@ -181,14 +192,16 @@ bool LRTTTransferDevice::updateLooksForFaults(const Context &context, int64_t sa
 
 void LRTTTransferDevice::postUpdate(const Context &context, float, const Counters &c) {
   if (adapter_) {
-    const int64_t due = schedule_.dueWithin(TransferSchedule::Unit::MiniBatches, 1);
+    const int64_t due = dueAtEnd();
     requireRoom(due, 1);
     if (due > 0) reserveTransfer(context);
   }
   visible_.cells().relax(context, c.miniBatches);
   if (!adapter_) return;
   adapter_->endMiniBatch(context, c.miniBatches);
-  if (schedule_.passed(TransferSchedule::Unit::MiniBatches, 1)) transfer(context);
+  const bool due = filling_ ? filling_->passed(context, *adapter_, c.miniBatches + 1)
+                            : schedule_.passed(TransferSchedule::Unit::MiniBatches, 1);
+  if (due) transfer(context);
 }
 
 void LRTTTransferDevice::reserveTransfer(const Context &context) {
@@ -206,12 +219,15 @@ void LRTTTransferDevice::transfer(const Context &context, bool keepsRest) {
   transfers_->run(own, visible_.cells(), *adapter_);
   adapter_->reinit(own);
   if (keepsRest) adapter_->keepRest(own, transfers_->missing(visible_.cells()));
+  if (filling_) filling_->restart(own, *adapter_, true);
 }
 
 void LRTTTransferDevice::merge(const Context &context) {
   adapter_->requireRoom(1);
   transfer(context, false);
-  if (settings_.params.reinit == Reinit::None) adapter_->clear(context);
+  if (settings_.params.reinit != Reinit::None) return;
+  adapter_->clear(context);
+  restartFilling(context);
 }
 
 void LRTTTransferDevice::requireGates() const {
@@ -247,6 +263,7 @@ void LRTTTransferDevice::backwardGated(const Context &context, MatrixView<const 
 void LRTTTransferDevice::setReinitVectors(const Context &context, MatrixView<const float> vectors) {
   adapter_->requireRoom(1);
   adapter_->setReinitVectors(context, vectors);
+  restartFilling(context);
 }
 
 void LRTTTransferDevice::getWeights(const Context &context, MatrixView<float> out) const {
@@ -264,7 +281,9 @@ void LRTTTransferDevice::setWeights(const Context &context, MatrixView<const flo
                                     const Counters &c) {
   if (adapter_) adapter_->requireRoom(1);
   writeVisible(context, weights, c);
-  if (adapter_) adapter_->clear(context);
+  if (!adapter_) return;
+  adapter_->clear(context);
+  restartFilling(context);
 }
 
 void LRTTTransferDevice::writeArray(const Context &context, const std::string &name,
@@ -280,6 +299,7 @@ void LRTTTransferDevice::writeArray(const Context &context, const std::string &n
   } else {
     adapter_->setB(context, weights);
   }
+  restartFilling(context);
 }
 
 void LRTTTransferDevice::resetColumns(const Context &context, const std::string &name,
@@ -306,6 +326,10 @@ Value::Map LRTTTransferDevice::statistics(const Context &context) const {
     transfer["saturated_cells"] = latest["saturated_cells"] = saturated;
     map["transfer"] = Value(std::move(transfer));
     map["last_transfer"] = Value(std::move(latest));
+    if (filling_) {
+      map["filling"] = Value(filling_->describe(context, *adapter_));
+      map["transfers_due_at"] = Value(filling_->times());
+    }
     pulses += pulsesA + pulsesB;
     bytes += adapter_->memoryBytes();
   }
@@ -321,11 +345,13 @@ void LRTTTransferDevice::saveTo(const Context &context, State &state,
   adapter_->saveTo(context, state, prefix);
   transfers_->saveTo(context, state, prefix + "transfer/");
   schedule_.saveTo(state, prefix + "since_transfer");
+  if (filling_) filling_->saveTo(state, prefix + "filling/");
 }
 
 void LRTTTransferDevice::loadFrom(const Context &context, const State &state,
                                   const std::string &prefix) {
   if (adapter_) schedule_.loadFrom(state, prefix + "since_transfer");
+  if (filling_) filling_->loadFrom(state, prefix + "filling/");
   visible_.loadFrom(context, state, prefix + "visible/");
   if (!adapter_) return;
   adapter_->loadFrom(context, state, prefix);

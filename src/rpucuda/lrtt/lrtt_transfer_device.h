@@ -5,6 +5,7 @@
 
 #include "compounds/analog_device.h"
 #include "lrtt/adapter.h"
+#include "lrtt/filling.h"
 #include "lrtt/settings.h"
 #include "lrtt/transfer.h"
 #include "transfer/transfer_schedule.h"
@@ -93,14 +94,21 @@ class LRTTTransferDevice final : public AnalogDevice, private GatedAdapter {
             uint64_t firstSample);
   void readShared(const Context &context, Pass pass, MatrixView<const float> in,
                   MatrixView<float> out, uint64_t firstSample);
+  /// Transfers that may be due at the end of the next mini-batch.
+  int64_t dueAtEnd() const;
   void reserveTransfer(const Context &context);
+  /// To be called after a caller has written A or B.
+  void restartFilling(const Context &context) {
+    if (filling_) filling_->restart(context, *adapter_, false);
+  }
   void writeVisible(const Context &context, MatrixView<const float> weights, const Counters &c);
 
   LRTTSettings settings_;
   Crossbar visible_;                      // its updater is used for rank 0 alone
   std::unique_ptr<LRTTAdapter> adapter_;  // null for rank 0, as is transfers_
   std::unique_ptr<LRTTTransfer> transfers_;
-  TransferSchedule schedule_;
+  TransferSchedule schedule_;                // no transfer is ever due with filling_
+  std::unique_ptr<AdapterFilling> filling_;  // of transfer_every = 'auto', else null
   Buffer<float> backwardRead_;
 };
 

@@ -94,7 +94,7 @@ struct LRTTParams : CompoundBase {
   bool ab_use_bl_management = true;
   int ab_desired_bl = -1;
   bool swap_xd = false;
-  int64_t transfer_every = 1000;
+  AutoInt transfer_every = 1000;
   bool units_in_mbatch = true;
   TransferMode transfer_mode = TransferMode::Auto;
   int transfer_max_trains = 64;
@@ -102,6 +102,8 @@ struct LRTTParams : CompoundBase {
   AutoFloat transfer_tolerance = AutoFloat::byLibrary();
   int transfer_max_pulses = 1000;
   bool keep_rest = true;
+  TransferRead verify_read = TransferRead::Exact;
+  AutoInt verify_reads = AutoInt::byLibrary();
   TransferRead transfer_read = TransferRead::Exact;
   bool transfer_use_update_management = false;
   bool transfer_use_bl_management = false;
@@ -176,7 +178,9 @@ struct LRTTParams : CompoundBase {
     f(&P::swap_xd, "swap_xd", anyNumber(), "",
       "Exchange the roles of x and d: the adapter belongs to the transposed tile.");
     f(&P::transfer_every, "transfer_every", atLeast(0), "mini-batches",
-      "Mini-batches (or samples, see units_in_mbatch) per transfer; 0 is never.");
+      "Mini-batches (or samples, see units_in_mbatch) per transfer; 0 is never; 'auto': when A or "
+      "B has come near enough to the bounds of its cells, as seen every 8 mini-batches.",
+      "auto");
     f(&P::units_in_mbatch, "units_in_mbatch", anyNumber(), "",
       "Whether transfer_every counts mini-batches; otherwise it counts samples (in a "
       "convolution, one per pixel of the output).");
@@ -201,6 +205,14 @@ struct LRTTParams : CompoundBase {
     f(&P::keep_rest, "keep_rest", anyNumber(), "",
       "'write_verify' with reinit = 'decay' or 'keep_b': whether A keeps what cells did not take, "
       "as far as products with B can be that.");
+    f(&P::verify_read, "verify_read", anyNumber(), "",
+      "'write_verify': reads of the cells of W: 'exact', or 'analog': with one line driven, "
+      "through "
+      "converters and noise of the array's periphery.");
+    f(&P::verify_reads, "verify_reads", atLeast(1), "reads",
+      "Readings whose mean is one read of a cell with verify_read = 'analog'; 'auto': as many as "
+      "bring its error to half the tolerance, at most 16.",
+      "auto");
     f(&P::transfer_read, "transfer_read", anyNumber(), "",
       "Reads of A and B for a transfer: 'exact', or 'analog': one-hot inputs through the "
       "arrays' periphery.");

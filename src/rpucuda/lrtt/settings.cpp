@@ -113,6 +113,42 @@ void checkTolerance(const LRTTParams &p, const UpdateParameters &update) {
                 "; set transfer_tolerance to that or more, or to 'auto'");
 }
 
+void checkVerifyRead(const LRTTParams &p) {
+  const AutoInt &reads = p.verify_reads;
+  if (p.verify_read == TransferRead::Exact) {
+    PULSORA_CHECK(ConfigError, reads.automatic, "lrtt.verify_reads is ", reads.value,
+                  " and lrtt.verify_read is 'exact', which has no error to average; set "
+                  "verify_read to 'analog' or verify_reads to 'auto'");
+    return;
+  }
+  PULSORA_CHECK(ConfigError, p.transfer_mode == TransferMode::WriteVerify,
+                "lrtt.verify_read is 'analog', but lrtt.transfer_mode = '", nameOf(p.transfer_mode),
+                "' reads no cells one by one; set transfer_mode to 'write_verify' (with a "
+                "pulse_type that sends pulses), or verify_read to 'exact'");
+  PULSORA_CHECK(ConfigError, reads.automatic || (reads.value >= 1 && reads.value <= 1024),
+                "lrtt.verify_reads is ", reads.value, "; it must be between 1 and 1024, or 'auto'");
+}
+
+void checkPeriod(const LRTTParams &p) {
+  if (!p.transfer_every.automatic) {
+    PULSORA_CHECK(ConfigError, p.transfer_every.value >= 0, "lrtt.transfer_every is ",
+                  p.transfer_every.value, "; it must be >= 1, 0 for no transfers, or 'auto'");
+    return;
+  }
+  PULSORA_CHECK(ConfigError, p.units_in_mbatch,
+                "lrtt.transfer_every is 'auto', which looks at A and B at the ends of "
+                "mini-batches, but lrtt.units_in_mbatch is False, a schedule in samples; set "
+                "units_in_mbatch to True or transfer_every to a number of samples");
+  const PulsedParams &cell = p.fast.common();
+  PULSORA_CHECK(ConfigError,
+                cell.w_min < 0.0f && cell.w_max > 0.0f && std::isfinite(cell.w_min) &&
+                    std::isfinite(cell.w_max),
+                "lrtt.transfer_every is 'auto', a share of the range of the fast cells, but "
+                "lrtt.fast reaches from ",
+                cell.w_min, " to ", cell.w_max,
+                "; give cells with finite bounds on both sides of 0, or a number of mini-batches");
+}
+
 void checkCombinations(const LRTTParams &p, const UpdateParameters &update) {
   if (p.ab_update == FactorUpdate::Accumulated) {
     PULSORA_CHECK(ConfigError, !isDigital(update.pulse_type),
@@ -147,8 +183,7 @@ void checkCombinations(const LRTTParams &p, const UpdateParameters &update) {
         "x; set inject_io to "
         "'per_array' or projection to 'analog' or 'exact'");
   }
-  PULSORA_CHECK(ConfigError, p.transfer_every >= 0, "lrtt.transfer_every is ", p.transfer_every,
-                "; it must be >= 1, or 0 for no transfers");
+  checkPeriod(p);
   PULSORA_CHECK(ConfigError, p.transfer_max_trains >= 1 && p.transfer_max_trains <= 65536,
                 "lrtt.transfer_max_trains is ", p.transfer_max_trains,
                 "; it must be between 1 and 65536");
@@ -161,6 +196,7 @@ void checkCombinations(const LRTTParams &p, const UpdateParameters &update) {
                 "; it must be between 1 and 65536");
   checkMode(p.transfer_mode, update.pulse_type);
   checkTolerance(p, update);
+  checkVerifyRead(p);
   const AutoFloat &gain = p.reinit_gain;
   PULSORA_CHECK(ConfigError, gain.automatic || (gain.value > 0.0f && std::isfinite(gain.value)),
                 "lrtt.reinit_gain is ", gain.value, "; it must be > 0 and finite, or 'auto'");
@@ -210,6 +246,12 @@ void checkBlocks(const LRTTSettings &s) {
       wide * high,
       " blocks, whose converters each see a part of B x; set inject_io to 'per_array', or "
       "adapter_span to 'tile'");
+  PULSORA_CHECK(ConfigError,
+                wide * high == 1 || s.rank == 0 || p.verify_read == TransferRead::Exact,
+                "lrtt.verify_read is 'analog', but a tile of size [", s.dSize, ", ", s.xSize,
+                "] is read in ", wide * high,
+                " blocks, whose converters see one line each; set verify_read to 'exact', or "
+                "adapter_span to 'tile'");
 }
 
 UpdateParameters overridden(UpdateParameters update, bool management, bool blManagement,
@@ -266,9 +308,9 @@ LRTTSettings::LRTTSettings(const LRTTParams &p, const UpdateParameters &update, 
   const double n = static_cast<double>(inputs);
   const double k = static_cast<double>(rank);
   const bool matched = p.ab_lr_scale == LrScale::Matched;
-  // Range of a cell of A and B to either side of 0.
   const PulsedParams &cell = p.fast.common();
-  const double reach = static_cast<double>(std::min(cell.w_max, -cell.w_min));
+  fastReach = std::min(cell.w_max, -cell.w_min);
+  const auto reach = static_cast<double>(fastReach);
   const double unit = std::sqrt(2.0 / n);  // deviation of B at gain 1
   const double filling = matched && reach > 0.0 ? kFillingOfB * reach / unit : kPlainGain;
   gain = p.reinit_gain.automatic ? static_cast<float>(filling) : p.reinit_gain.value;

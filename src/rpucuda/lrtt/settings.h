@@ -38,6 +38,7 @@ struct LRTTSettings {
   int64_t rank;
   int64_t inputs;
   int64_t outputs;
+  float fastReach = 0.0f;  ///< range of the cells of A and B to either side of 0
   float alpha = 0.0f;
   float transferLr = 0.0f;
   float lrOfA = 0.0f;  ///< learning rates of A and B, in units of the tile's

@@ -15,7 +15,17 @@ LRTTTransfer::LRTTTransfer(const Context &context, const LRTTSettings &s,
       readB_(context, s.params.swap_xd ? around.forward : around.backward, Pass::Backward, s.rank,
              s.inputs, keys.ofRead(LRTTAdapter::kSlotB, Role::Transfer),
              s.readLimitsOfFactors().reversed()),
-      sender_(context, s.transferRule(), keys.of(LRTTAdapter::kSlotVisible, Role::Update)) {}
+      sender_(context, s.transferRule(), keys.of(LRTTAdapter::kSlotVisible, Role::Update)) {
+  if (s.params.verify_read == TransferRead::Exact) return;
+  const bool columns = CellVerifier::drivesColumns(s.dSize, s.xSize);
+  const IOParameters &io = columns ? around.forward : around.backward;
+  if (io.is_perfect) return;
+  const ProgramSettings program = sender_.rule().program;
+  const AutoInt &reads = s.params.verify_reads;
+  verifier_.emplace(context, around.forward, around.backward, s.dSize, s.xSize,
+                    keys.ofRead(LRTTAdapter::kSlotVisible, Role::Transfer), program,
+                    reads.automatic ? readsFor(io, program.tolerance) : reads.value);
+}
 
 TransferFactors LRTTTransfer::readFactors(const Context &context, const LRTTAdapter &adapter) {
   if (settings_.params.transfer_read == TransferRead::Exact)
@@ -29,7 +39,8 @@ TransferFactors LRTTTransfer::readFactors(const Context &context, const LRTTAdap
 }
 
 uint64_t LRTTTransfer::most() const {
-  const uint64_t sent = sender_.mostTransfers();
+  uint64_t sent = sender_.mostTransfers();
+  if (verifier_) sent = std::min(sent, kMostCounted / verifier_->samplesPerRun());
   if (settings_.params.transfer_read == TransferRead::Exact) return sent;
   return std::min(sent, kMostCounted / static_cast<uint64_t>(settings_.rank));
 }
@@ -39,12 +50,13 @@ void LRTTTransfer::reserve(const Context &context, PulsedDevice &visible) {
     readA_.reserve(context);
     readB_.reserve(context);
   }
+  if (verifier_) verifier_->reserve(context, visible);
   sender_.reserve(context, visible);
 }
 
 void LRTTTransfer::run(const Context &context, PulsedDevice &visible, const LRTTAdapter &adapter) {
   sender_.run(context, visible, readFactors(context, adapter),
-              {adapter.dFactor(), adapter.xFactor()});
+              {adapter.dFactor(), adapter.xFactor()}, verifier_ ? &*verifier_ : nullptr);
 }
 
 void LRTTTransfer::saveTo(const Context &context, State &state, const std::string &prefix) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "lrtt/adapter.h"
@@ -31,6 +32,9 @@ class LRTTTransfer {
     return sender_.missing(visible);
   }
 
+  /// The reads of lrtt.verify_read = 'analog'; null where cells are read exactly.
+  const CellVerifier *verifier() const { return verifier_ ? &*verifier_ : nullptr; }
+
   uint64_t count() const { return sender_.count(); }
   /// Number of transfers that there are random numbers for.
   uint64_t most() const;
@@ -47,6 +51,7 @@ class LRTTTransfer {
   LRTTSettings settings_;
   LineRead readA_, readB_;
   PulseTransfer sender_;
+  std::optional<CellVerifier> verifier_;
 };
 
 }  // namespace pulsora

@@ -14,6 +14,11 @@ struct OneHotRead {
   bool noiseOfMagnitude;              ///< whether the weight noise grows with the weight
   MatrixView<const float> variances;  ///< of the cells' weight noise; without data: none
 
+  /// Moves on by so many samples.
+  PULSORA_HD void skip(uint64_t samples) {
+    input.draws.firstSample += samples;
+    output.draws.firstSample += samples;
+  }
   /// The reading of an output while line j is driven.
   PULSORA_HD float operator()(int64_t line, int64_t j) const {
     const float u = driven(j);

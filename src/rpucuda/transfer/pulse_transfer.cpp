@@ -43,26 +43,27 @@ void PulseTransfer::reserve(const Context &context, PulsedDevice &to) {
 }
 
 void PulseTransfer::run(const Context &context, PulsedDevice &to, const TransferFactors &sent,
-                        const TransferFactors &exact) {
+                        const TransferFactors &exact, CellVerifier *verifier) {
   reserve(context, to);
   ledger_.open(context, to, exact, rule_.lr);
+  const ProgramCounts *program = verifier ? verifier->counts() : programmer_.counts();
   for (int sending = 0; sending < rule_.sendings(); ++sending) {
     const bool first = sending == 0;
     const TransferPlanner plan = planInto(
         context, rule_, to.granularity(), sent, exact, first ? to.pulseCounter() : nullptr,
         first ? ledger_.pulsesBefore() : nullptr, plan_, first ? nullptr : ledger_.missing());
-    send(context, to, plan, sending);
+    send(context, to, plan, sending, verifier);
     ledger_.close(context, to, exact, rule_, plan.components, sending,
-                  rule_.mode == TransferMode::WriteVerify ? programmer_.counts() : nullptr);
+                  rule_.mode == TransferMode::WriteVerify ? program : nullptr);
   }
 }
 
 void PulseTransfer::send(const Context &context, PulsedDevice &to, const TransferPlanner &plan,
-                         int sending) {
+                         int sending, CellVerifier *verifier) {
   if (rule_.mode == TransferMode::Exact) {
     writeDigitally(context, to, plan.sent);
   } else if (rule_.mode == TransferMode::WriteVerify) {
-    program(context, to, plan.sent);
+    program(context, to, plan.sent, verifier);
   } else if (!plan.rule.sends) {
     updater_.update(context, to, plan.sent.x.transposed(), plan.sent.d.transposed(), -rule_.lr,
                     firstSample(sending));
@@ -79,10 +80,16 @@ void PulseTransfer::writeDigitally(const Context &context, PulsedDevice &to,
 }
 
 void PulseTransfer::program(const Context &context, PulsedDevice &to,
-                            const TransferFactors &factors) {
-  forEach(context, to.size(), TransferTargets{to.weights(), factors, rule_.lr, delta_.data()});
+                            const TransferFactors &factors, CellVerifier *verifier) {
+  const uint64_t firstSample = count() * static_cast<uint64_t>(rule_.program.rounds);
+  const auto before = verifier ? verifier->begin(context, to, count()) : to.weights();
+  forEach(context, to.size(), TransferTargets{before, factors, rule_.lr, delta_.data()});
+  if (verifier) {
+    verifier->run(context, to, delta_.data(), firstSample);
+    return;
+  }
   programmer_.run(context, to, rowMajor<const float>(delta_.data(), to.rows(), to.cols()),
-                  rule_.program, count() * static_cast<uint64_t>(rule_.program.rounds));
+                  rule_.program, firstSample);
   forEach(context, to.size(), MissingWeights{to.weights(), delta_.data()});
 }
 

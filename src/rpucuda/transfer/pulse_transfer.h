@@ -3,6 +3,7 @@
 #include <string>
 
 #include "array/pulsed_weight_updater.h"
+#include "transfer/cell_verifier.h"
 #include "transfer/transfer_ledger.h"
 #include "transfer/transfer_plan.h"
 
@@ -28,12 +29,13 @@ class PulseTransfer {
   /// Reserves storage for run() onto `to` with any factors; run() then cannot run out of memory.
   void reserve(const Context &context, PulsedDevice &to);
   /// Makes one transfer onto `to` of `sent`, the factors as they were read; the account compares
-  /// the change with the `exact` factors.
+  /// the change with the `exact` factors. TransferMode::WriteVerify reads the cells by `verifier`,
+  /// or exactly without one.
   void run(const Context &context, PulsedDevice &to, const TransferFactors &sent,
-           const TransferFactors &exact);
+           const TransferFactors &exact, CellVerifier *verifier = nullptr);
 
-  /// The weights that the latest transfer by TransferMode::WriteVerify left missing, a matrix of
-  /// the size of the array; valid until the next run().
+  /// The weights that the latest transfer by TransferMode::WriteVerify left missing, as its reads
+  /// saw it, a matrix of the size of the array; valid until the next run().
   MatrixView<const float> missing(const PulsedDevice &to) const {
     return rowMajor<const float>(delta_.data(), to.rows(), to.cols());
   }
@@ -52,10 +54,12 @@ class PulseTransfer {
 
  private:
   bool verifies() const { return rule_.mode == TransferMode::WriteVerify; }
-  void send(const Context &context, PulsedDevice &to, const TransferPlanner &plan, int sending);
+  void send(const Context &context, PulsedDevice &to, const TransferPlanner &plan, int sending,
+            CellVerifier *verifier);
   void sendTrains(const Context &context, PulsedDevice &to, const TransferPlanner &plan,
                   int sending);
-  void program(const Context &context, PulsedDevice &to, const TransferFactors &factors);
+  void program(const Context &context, PulsedDevice &to, const TransferFactors &factors,
+               CellVerifier *verifier);
   void writeDigitally(const Context &context, PulsedDevice &to, const TransferFactors &factors);
   /// Sample numbers that an attempt takes, whether it needs them or not.
   uint64_t samplesPerSending() const {

@@ -64,6 +64,8 @@ std::vector<Named> configurations() {
       {"rank 0", {{"kind", "lrtt"}, {"rank", 0}}},
       {"accumulated", {{"kind", "lrtt"}, {"transfer_every", 7}, {"ab_update", "accumulated"}}},
       {"lrtt", {{"kind", "lrtt"}, {"transfer_every", 4}}},
+      {"full", {{"kind", "lrtt"}, {"transfer_every", "auto"}}},
+      {"read", {{"kind", "lrtt"}, {"transfer_every", 4}, {"verify_read", "analog"}}},
       {"average",
        {{"kind", "lrtt"},
         {"transfer_every", 4},

@@ -39,7 +39,7 @@ def untransferred(arrays: Iterable[TileArray]) -> Tile | None:
     tiles = [
         tile
         for array in arrays
-        if getattr(array.config, "transfer_every", 0) > 0
+        if getattr(array.config, "transfer_every", 0) != 0
         for tile in array
         if tile.adapter is not None and tile.counters["mini_batches"] > 0
     ]
@@ -65,7 +65,8 @@ def warn_of_early_save(array: TileArray, stacklevel: int) -> None:
         f"{tile.counters['mini_batches']} mini-batches, and transfer_every = "
         f"{array.config.transfer_every}. "  # type: ignore[attr-defined]
         "Its visible array still has the weights of the beginning. If the training ends here, the "
-        "device of this array has no part in the result: train for longer, or give a smaller "
-        "transfer_every (0 for no transfers on purpose). This is said once in a process",
+        "device of this array has no part in the result: train for longer, give a smaller "
+        "transfer_every (0 for no transfers on purpose), or write the adapter into it with "
+        "pulsora.merge(model). This is said once in a process",
         stacklevel=stacklevel + 1,
     )

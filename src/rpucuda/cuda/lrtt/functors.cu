@@ -1,6 +1,7 @@
 // The functors of lrtt/ on a GPU.
 
 #include "cuda/core/for_each.cuh"
+#include "lrtt/filling.h"
 #include "lrtt/functors.h"
 #include "lrtt/rest.h"
 
@@ -10,5 +11,6 @@ PULSORA_ON_GPU(GateGradient);
 PULSORA_ON_GPU(SignDrawer);
 PULSORA_ON_GPU(GramFactor);
 PULSORA_ON_GPU(RestSolver);
+PULSORA_SUM_ON_GPU(ReachTerm);
 
 }  // namespace pulsora

@@ -4,6 +4,7 @@
 #include "transfer/line_buffer.h"
 #include "transfer/line_functors.h"
 #include "transfer/plan_formulas.h"
+#include "transfer/verify_functors.h"
 
 namespace pulsora {
 
@@ -24,5 +25,9 @@ PULSORA_SUM_ON_GPU(ProductTerm);
 PULSORA_ON_GPU(PulseTrainDrives);
 PULSORA_ON_GPU(TransferTargets);
 PULSORA_ON_GPU(MissingWeights);
+PULSORA_ON_GPU(CellReadings);
+PULSORA_ON_GPU(VerifySteering);
+PULSORA_ON_GPU(RoundCounts);
+PULSORA_ON_GPU(MissingReadings);
 
 }  // namespace pulsora

@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""Measures transfers that fall due by themselves beside a fixed schedule.
+
+    python benchmarks/transfer_every.py [--presets ...] [--seeds 1] [--runs 8 64 256]
+        [--data /usr/share/datasets/fashion-mnist] [--out FILE.jsonl]
+    python benchmarks/transfer_every.py --table FILE.jsonl
+
+784-128-10 with a sigmoid learns Fashion-MNIST by LRTT with its defaults, on all eight presets, with
+three batch sizes and lengths of a run. Transfers are made by hand, by the rule of
+`transfer_every="auto"` or after every 1000 mini-batches, so that the accuracies right before and
+right after stand beside them. These are of exact products with the effective weights, so that noise
+of reads does not hide what a transfer costs. (The tests show that the rule below is the library's.)
+
+A run is read twice, after a quarter and at its end: the accuracy of the model, and that of W alone
+after `pulsora.merge` of a copy. The table has the transfers of each tile, the largest and the mean
+loss of points in a transfer, and these accuracies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import multiprocessing
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+import pulsora as pl
+from pulsora.nn import AnalogLinear
+from pulsora.optim import AnalogSGD
+from pulsora.training import data as datasets
+
+PRESETS = [
+    "ReRamES",
+    "ReRamSB",
+    "EcRam",
+    "EcRamMO",
+    "Capacitor",
+    "GokmenVlasov",
+    "Idealized",
+    "SixT1C",
+]
+RUNS = {8: (0.05, 2000), 64: (0.1, 1200), 256: (0.4, 400)}
+"""Of each batch size, the learning rate and the number of mini-batches."""
+FIXED, LOOK, FULL = 1000, 8, 0.6
+
+
+def shares(tile: pl.Tile, reach: float) -> np.ndarray:
+    """The means over the cells of A and of B of |weight| / reach."""
+    arrays = (tile.adapter.a, tile.adapter.b)
+    return np.array([np.minimum(np.abs(each) / reach, 1.0).mean() for each in arrays])
+
+
+class Schedule:
+    """Says when the transfer of a tile is due."""
+
+    def __init__(self, tile: pl.Tile, rule: str, reach: float) -> None:
+        self.tile, self.rule, self.reach = tile, rule, reach
+        self.begin()
+
+    def begin(self) -> None:
+        """Begins a cycle."""
+        self.since, self.start = 0, shares(self.tile, self.reach)
+
+    def due(self) -> bool:
+        """Counts a mini-batch; returns whether a transfer is due at its end."""
+        self.since += 1
+        if self.rule != "auto":
+            return self.since == FIXED
+        if self.since % LOOK:
+            return False
+        gained = np.maximum(shares(self.tile, self.reach) - self.start, 0.0) / (1.0 - self.start)
+        return bool(np.sqrt(gained.max()) >= FULL)
+
+
+def run(task: tuple[str, int, str, int, str]) -> dict[str, Any]:
+    """One training, as numbers."""
+    preset, batch, rule, seed, folder = task
+    torch.set_num_threads(1)
+    data = datasets.load(folder)
+    train_x, train_y = torch.from_numpy(data.train_x), torch.from_numpy(data.train_y)
+    test_x, test_y = torch.from_numpy(data.test_x), torch.from_numpy(data.test_y)
+    config = pl.LRTTConfig(visible=getattr(pl.presets, preset)(), transfer_every=0)
+    torch.manual_seed(seed)
+    layers = [AnalogLinear(784, 128, config=config, seed=10 * seed + 1, threads=1), nn.Sigmoid()]
+    layers.append(AnalogLinear(128, 10, config=config, seed=10 * seed + 2, threads=1))
+    model = nn.Sequential(*layers)
+    reach = min(config.fast.w_max, -config.fast.w_min)
+    tiles = [tile for layer in (model[0], model[2]) for tile in layer.tiles]
+    schedules = [Schedule(tile, rule, reach) for tile in tiles]
+    rate, steps = RUNS[batch]
+    optimizer = AnalogSGD(model.parameters(), lr=rate)
+
+    def accuracy(net: nn.Sequential) -> float:
+        with torch.no_grad():
+            weight, bias = net[0].get_weights()
+            hidden = torch.sigmoid(nn.functional.linear(test_x, weight, bias))
+            weight, bias = net[2].get_weights()
+            right = nn.functional.linear(hidden, weight, bias).argmax(1) == test_y
+        return round(100.0 * right.float().mean().item(), 2)
+
+    pairs, ends = [], []
+    each = len(train_x) // batch
+    for step in range(steps):
+        if step % each == 0:
+            order = datasets.shuffled(len(train_x), seed, step // each)
+        chosen = order[step % each * batch :][:batch]
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(train_x[chosen]), train_y[chosen]).backward()
+        optimizer.step()
+        due = [schedule for schedule in schedules if schedule.due()]
+        if due:
+            before = accuracy(model)
+            for schedule in due:
+                schedule.tile.adapter.transfer()
+                schedule.begin()
+            pairs.append((step + 1, len(due), before, accuracy(model)))
+        if step + 1 in {steps // 4, steps}:
+            alone = copy.deepcopy(model)
+            pl.merge(alone)
+            ends.append((step + 1, accuracy(model), accuracy(alone)))
+    return {
+        "preset": preset,
+        "batch": batch,
+        "learning_rate": rate,
+        "transfer_every": rule,
+        "seed": seed,
+        "transfers": pairs,
+        "ends": ends,
+        "transfers_of_tiles": [tile.statistics()["transfers"] for tile in tiles],
+    }
+
+
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    """Means over seeds; the largest loss is that of any transfer of any seed."""
+    lines = [
+        "| cells | batch | every | transfers | largest, mean loss | a quarter | end |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    kinds = dict.fromkeys((r["preset"], r["batch"], r["transfer_every"]) for r in rows)
+    for preset, batch, rule in sorted(kinds, key=lambda kind: (PRESETS.index(kind[0]), kind[1:])):
+        some = [
+            r
+            for r in rows
+            if (r["preset"], r["batch"], r["transfer_every"]) == (preset, batch, rule)
+        ]
+        losses = [before - after for r in some for _, _, before, after in r["transfers"]]
+        lost = f"{max(losses):.2f}, {fmean(losses):.2f}" if losses else "none made"
+        counts = ", ".join(
+            f"{fmean(each):.0f}"
+            for each in zip(*(r["transfers_of_tiles"] for r in some), strict=True)
+        )
+        ends = [
+            ", ".join(f"{fmean(r['ends'][i][j] for r in some):.1f}" for j in (1, 2)) for i in (0, 1)
+        ]
+        lines.append(f"| {preset} | {batch} | {rule} | {counts} | {lost} | {ends[0]} | {ends[1]} |")
+    return lines
+
+
+def main() -> None:
+    """Makes the runs that a file does not have yet, or prints its table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--presets", nargs="+", default=PRESETS, choices=PRESETS)
+    parser.add_argument("--runs", nargs="+", type=int, default=list(RUNS), choices=RUNS)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
+    parser.add_argument("--out", type=Path, help="a line of JSON per run; runs in it are kept")
+    parser.add_argument("--table", type=Path, help="only print the table of such a file")
+    chosen = parser.parse_args()
+    held = chosen.table or chosen.out
+    lines = held.read_text().splitlines() if held and held.is_file() else []
+    rows = [json.loads(line) for line in lines]
+    names = ("preset", "batch", "transfer_every", "seed")
+    have = {tuple(row[name] for name in names) for row in rows}
+    tasks = [
+        (preset, batch, rule, seed, chosen.data)
+        for seed in range(1, chosen.seeds + 1)
+        for rule in ("auto", str(FIXED))
+        for batch in chosen.runs
+        for preset in chosen.presets
+        if not chosen.table and (preset, batch, rule, seed) not in have
+    ]
+    with multiprocessing.get_context("spawn").Pool(chosen.processes) as pool:
+        for row in pool.imap(run, tasks):
+            rows.append(row)
+            print(row["preset"], row["batch"], row["transfer_every"], row["ends"], flush=True)
+            if chosen.out:
+                with chosen.out.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+    print("\n".join(table(rows)))
+
+
+if __name__ == "__main__":
+    main()

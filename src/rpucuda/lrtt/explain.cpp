@@ -319,7 +319,7 @@ Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const 
                "ab_lr_scale='alpha', "
                "does not learn; set lora_alpha to 'auto'");
   }
-  const AutoInt &every = s.params.transfer_every;
+  const AutoLong &every = s.params.transfer_every;
   if (s.params.reinit == Reinit::None && (filling_ || every.value > 0)) {
     limits.add(
         1.0,

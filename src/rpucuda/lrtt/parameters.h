@@ -94,7 +94,7 @@ struct LRTTParams : CompoundBase {
   bool ab_use_bl_management = true;
   int ab_desired_bl = -1;
   bool swap_xd = false;
-  AutoInt transfer_every = 1000;
+  AutoLong transfer_every = 1000;
   bool units_in_mbatch = true;
   TransferMode transfer_mode = TransferMode::Auto;
   int transfer_max_trains = 64;

@@ -26,7 +26,7 @@ std::string typeName() {
     return "floats";
   else if constexpr (std::is_same_v<T, AutoFloat>)
     return "auto";
-  else if constexpr (std::is_same_v<T, AutoInt>)
+  else if constexpr (std::is_same_v<T, AutoInt> || std::is_same_v<T, AutoLong>)
     return "auto int";
   else if constexpr (IsStruct<T>::value)
     return "struct";

@@ -52,6 +52,7 @@ struct Auto {
 };
 using AutoFloat = Auto<float>;
 using AutoInt = Auto<int>;
+using AutoLong = Auto<int64_t>;
 
 /// A list of at most kCapacity numbers that stays a plain struct, so that it can be handed to a
 /// CUDA kernel by value.

@@ -27,6 +27,16 @@ Value valueLike(const Value &like, uint64_t bits) {
   return like.integer() ? Value(whole) : Value(real);
 }
 
+/// Calls use(number) for a value that is a number, or for each of a list of numbers.
+template <class AnyValue, class Use>
+void forEachNumber(AnyValue &value, const Use &use) {
+  if (auto *list = value.list()) {
+    for (auto &each : *list) use(each);
+  } else {
+    use(value);
+  }
+}
+
 /// The tensors and numbers that a tile packs, in the order of their places.
 struct Changes {
   PackedTensors tensors;
@@ -49,7 +59,8 @@ struct Changes {
     add(static_cast<uint64_t>(tensors.size()));
     for (const auto &[name, value] : state.values) {
       kind.add(name.data(), name.size());
-      numbers.push_back(bitsOf(value));
+      if (value.list()) add(value.list()->size());
+      forEachNumber(value, [&](const Value &number) { numbers.push_back(bitsOf(number)); });
     }
     numbers.front() = kind.value();
   }
@@ -89,7 +100,8 @@ const float *Tile::unpackChanges(const float *from) {
   auto next = numbers.begin() + 1;
   Counters counters;
   for (const NamedCounter &each : kCounters) counters.*each.member = *next++;
-  for (auto &[name, value] : mine.state.values) value = valueLike(value, *next++);
+  for (auto &[name, value] : mine.state.values)
+    forEachNumber(value, [&](Value &number) { number = valueLike(number, *next++); });
   t.device->loadFrom(t.context, mine.state, "");
   t.counters = counters;
   return from + mine.size();

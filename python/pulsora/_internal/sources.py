@@ -15,7 +15,7 @@ from pulsora._internal.models import KINDS
 from pulsora._internal.parameters import MODELS, Parameters, parameter_class, register_model
 
 if TYPE_CHECKING:
-    from pulsora.state import State
+    from collections.abc import Mapping
 
 __all__ = ["Sources"]
 
@@ -52,9 +52,9 @@ class Sources(Generic[_M]):
             files += _core.compile_ahead_for_gpu(*given, arch, self.kind)
         return [Path(each) for each in files]
 
-    def of_state(self, saved: State) -> list[type[_M]]:
-        """Compiles and registers the models whose sources a saved state carries."""
-        sources: Any = saved.values.get(self.saved, {})
+    def of_state(self, values: Mapping[str, Any]) -> list[type[_M]]:
+        """Compiles and registers the models whose sources the values of a saved state carry."""
+        sources: Any = values.get(self.saved, {})
         if not isinstance(sources, dict):
             raise _core.StateError(
                 f"the state's sources of {self.what}s are no table; it is damaged"

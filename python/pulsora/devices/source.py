@@ -123,4 +123,4 @@ def from_state(saved: State) -> list[type[Device]]:
         StateError: If a source does not match its SHA-256, or a name is taken by another model.
         CompileError: As in from_source().
     """
-    return _SOURCES.of_state(saved)
+    return _SOURCES.of_state(saved.values)

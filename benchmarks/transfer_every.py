@@ -11,9 +11,10 @@ three batch sizes and lengths of a run. Transfers are made by hand, by the rule 
 right after stand beside them. These are of exact products with the effective weights, so that noise
 of reads does not hide what a transfer costs. (The tests show that the rule below is the library's.)
 
-A run is read twice, after a quarter and at its end: the accuracy of the model, and that of W alone
-after `pulsora.merge` of a copy. The table has the transfers of each tile, the largest and the mean
-loss of points in a transfer, and these accuracies.
+A run is read twice, after a quarter and at its end: the accuracy of the model, and in brackets that
+of W alone after `pulsora.merge` of a copy. The columns of the table before these are of "auto": the
+number of transfers of each tile, and the points lost in one, at most, at most after the first 100
+mini-batches, and on average. The last column has the same two readings of the fixed schedule.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ PRESETS = [
 RUNS = {8: (0.05, 2000), 64: (0.1, 1200), 256: (0.4, 400)}
 """Of each batch size, the learning rate and the number of mini-batches."""
 FIXED, LOOK, FULL = 1000, 8, 0.6
+EARLY = 100
+"""Mini-batches in which accuracies still rise by points from one to the next."""
 
 
 def shares(tile: pl.Tile, reach: float) -> np.ndarray:
@@ -137,29 +140,36 @@ def run(task: tuple[str, int, str, int, str]) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
-    """Means over seeds; the largest loss is that of any transfer of any seed."""
+    """A row for each kind of cells and batch size, with means over seeds."""
     lines = [
-        "| cells | batch | every | transfers | largest, mean loss | a quarter | end |",
+        "| cells | batch | transfers | largest loss, later, mean | a quarter | end | every 1000 |",
         "|---|---|---|---|---|---|---|",
     ]
-    kinds = dict.fromkeys((r["preset"], r["batch"], r["transfer_every"]) for r in rows)
-    for preset, batch, rule in sorted(kinds, key=lambda kind: (PRESETS.index(kind[0]), kind[1:])):
-        some = [
-            r
-            for r in rows
-            if (r["preset"], r["batch"], r["transfer_every"]) == (preset, batch, rule)
+    kinds = dict.fromkeys((r["preset"], r["batch"]) for r in rows)
+    for kind in sorted(kinds, key=lambda kind: (PRESETS.index(kind[0]), kind[1])):
+        some = [r for r in rows if (r["preset"], r["batch"]) == kind]
+        auto = [r for r in some if r["transfer_every"] == "auto"]
+        fixed = [r for r in some if r["transfer_every"] != "auto"]
+        pairs = [pair for r in auto for pair in r["transfers"]]
+        losses = [before - after for _, _, before, after in pairs]
+        later = [before - after for step, _, before, after in pairs if step > EARLY]
+        counts = zip(*(r["transfers_of_tiles"] for r in auto), strict=True)
+        cells = [
+            kind[0],
+            str(kind[1]),
+            ", ".join(f"{fmean(each):.0f}" for each in counts),
+            f"{max(losses):.2f}, {max(later):.2f}, {fmean(losses):.2f}",
+            *(accuracies(auto, place) for place in (0, 1)),
+            "; ".join(accuracies(fixed, place) for place in (0, 1) if fixed),
         ]
-        losses = [before - after for r in some for _, _, before, after in r["transfers"]]
-        lost = f"{max(losses):.2f}, {fmean(losses):.2f}" if losses else "none made"
-        counts = ", ".join(
-            f"{fmean(each):.0f}"
-            for each in zip(*(r["transfers_of_tiles"] for r in some), strict=True)
-        )
-        ends = [
-            ", ".join(f"{fmean(r['ends'][i][j] for r in some):.1f}" for j in (1, 2)) for i in (0, 1)
-        ]
-        lines.append(f"| {preset} | {batch} | {rule} | {counts} | {lost} | {ends[0]} | {ends[1]} |")
+        lines.append(f"| {' | '.join(cells)} |")
     return lines
+
+
+def accuracies(rows: list[dict[str, Any]], place: int) -> str:
+    """The mean accuracy of the model, and that of W alone in brackets."""
+    model, alone = (fmean(r["ends"][place][i] for r in rows) for i in (1, 2))
+    return f"{model:.1f} ({alone:.1f})"
 
 
 def main() -> None:

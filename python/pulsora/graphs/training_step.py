@@ -248,7 +248,7 @@ class TrainingStep:
             "several processes train the model": any(
                 each.process_group is not SINGLE_PROCESS for each in arrays
             ),
-            "transfer_every='auto', or re-inits that are 'orthogonal' or 'svd' wait for the GPU": any(
+            "'auto' transfers and re-inits that are 'orthogonal' or 'svd' wait for the GPU": any(
                 each.facts.waits_for_host for each in arrays
             ),
             "layers of InferenceConfig write their weights before each read": any(

@@ -65,14 +65,16 @@ void VectorDevice::update(const Context &context, MatrixView<const float> x,
     return;
   }
   const SampleRange samples{c.updateSamples, x.rows, nullptr};
-  if (pulsesAll()) at(0).updater().makeWords(context, granularity(), x, d, lr, samples);
+  if (pulsesAll())
+    at(0).updater().makeWords(context, granularity(), x, d, lr, samples,
+                              at(0).cells().slotCounter());
   std::vector<ArrayPulses> pulses;
   for (size_t k = 0; k < size(); ++k) {
     PulsedDevice &cells = at(k).cells();
     PulsedWeightUpdater &updater = at(pulsesAll() ? 0 : k).updater();
     if (!pulsesAll()) {
       updater.makeWords(context, cells.granularity(), x, rowsFor(context, k, d, c.updateSamples),
-                        lr, samples);
+                        lr, samples, cells.slotCounter());
     }
     pulses.push_back({&cells, &updater.words()});
   }

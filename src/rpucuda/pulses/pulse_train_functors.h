@@ -32,16 +32,23 @@ struct PulseTrainScaler {
   }
 };
 
-/// The layout that the longest pulse train of a mini-batch needs.
+/// The layout that the longest pulse train of a mini-batch needs; the lengths of all are added to
+/// `slots`.
 struct LayoutChooser {
   const int32_t *lengths;
   int64_t samples;
   PulseLayout *layout;
+  uint64_t *slots;  // may be null
 
   PULSORA_HD void operator()(int64_t) const {
     int longest = 0;
-    for (int64_t s = 0; s < samples; ++s) longest = lengths[s] > longest ? lengths[s] : longest;
+    uint64_t total = 0;
+    for (int64_t s = 0; s < samples; ++s) {
+      longest = lengths[s] > longest ? lengths[s] : longest;
+      total += static_cast<uint64_t>(lengths[s]);
+    }
     *layout = PulseLayout::of(longest);
+    if (slots) *slots += total;
   }
 };
 

@@ -65,10 +65,11 @@ void VectorDevice::update(const Context &context, MatrixView<const float> x,
     return;
   }
   const SampleRange samples{c.updateSamples, x.rows, nullptr};
+  std::vector<ArrayPulses> pulses;
+  pulses.reserve(size());  // memory is taken before slots are counted
   if (pulsesAll())
     at(0).updater().makeWords(context, granularity(), x, d, lr, samples,
                               at(0).cells().slotCounter());
-  std::vector<ArrayPulses> pulses;
   for (size_t k = 0; k < size(); ++k) {
     PulsedDevice &cells = at(k).cells();
     PulsedWeightUpdater &updater = at(pulsesAll() ? 0 : k).updater();

@@ -52,6 +52,8 @@ void BitLineMaker::makeWords(const Context &context, MatrixView<const float> x,
     if (exposeRawInputs_) keepRawInputs(context, x, d);
     return;
   }
+  // A GPU counts slots as it scales, so it takes its memory before.
+  if (!context.onCpu()) reserve(context, x.rows, x.cols, d.cols, lr, granularity, parameters);
   scalePulseTrains(context, x, d, scaler(context, lr, granularity, parameters), slots);
   if (sendsRandomTrains(parameters.pulse_type)) {
     PulseTrainSide sides[3];
@@ -61,6 +63,8 @@ void BitLineMaker::makeWords(const Context &context, MatrixView<const float> x,
     if (exposeRawInputs_) keepRawInputs(context, x, d);
     fillLevels(context, x, d, lr < 0.0f, parameters);
   }
+  if (!context.onCpu() || !slots) return;
+  for (int64_t s = 0; s < x.rows; ++s) *slots += static_cast<uint64_t>(trainLength_.data()[s]);
 }
 
 void BitLineMaker::begin(MatrixView<const float> x, MatrixView<const float> d,
@@ -120,7 +124,7 @@ void BitLineMaker::scalePulseTrains(const Context &context, MatrixView<const flo
     parallelRange(context, m, kScalesPerThread, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) scaler(i);
     });
-    forEach(context, 1, LayoutChooser{trainLength_.data(), m, layout_.data(), slots});
+    forEach(context, 1, LayoutChooser{trainLength_.data(), m, layout_.data()});
   } else {
     cudaScalePulseTrains(context, x, d, jobOf(context, scaler, slots));
   }

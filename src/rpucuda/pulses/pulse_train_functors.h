@@ -32,23 +32,16 @@ struct PulseTrainScaler {
   }
 };
 
-/// The layout that the longest pulse train of a mini-batch needs; the lengths of all are added to
-/// `slots`.
+/// The layout that the longest pulse train of a mini-batch needs.
 struct LayoutChooser {
   const int32_t *lengths;
   int64_t samples;
   PulseLayout *layout;
-  uint64_t *slots;  // may be null
 
   PULSORA_HD void operator()(int64_t) const {
     int longest = 0;
-    uint64_t total = 0;
-    for (int64_t s = 0; s < samples; ++s) {
-      longest = lengths[s] > longest ? lengths[s] : longest;
-      total += static_cast<uint64_t>(lengths[s]);
-    }
+    for (int64_t s = 0; s < samples; ++s) longest = lengths[s] > longest ? lengths[s] : longest;
     *layout = PulseLayout::of(longest);
-    if (slots) *slots += total;
   }
 };
 

@@ -208,8 +208,8 @@ def test_evaluations_and_repeated_and_refused_reads_do_not_count() -> None:
     tile._core.forward_again(x, np.zeros((SAMPLES, OUTPUTS), np.float32), 0)
     with pytest.raises(pl.InputError):
         tile.forward(np.full((2, INPUTS), np.inf, np.float32))
-    with pytest.raises(pl.InputError, match=r"not finite|finite"):
-        tile.forward(np.full((2, INPUTS), 3e38, np.float32) * np.float32(10))
+    with pytest.raises(pl.InputError, match="finite"):  # after repeats, whose scale overflows
+        tile.forward(np.full((2, INPUTS), 3e38, np.float32))
     assert tile.hardware_counts() == before
 
 

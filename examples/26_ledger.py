@@ -10,16 +10,16 @@ COSTS = pl.accounting.Costs.load(Path(__file__).with_name("costs.toml"))
 
 
 def trained(config: pl.TileConfig, samples: int = 256) -> torch.nn.Module:
-    """A small classifier after one epoch on points of two rings."""
+    """A small classifier after one epoch on points inside and outside a ball."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(
-        pl.nn.AnalogLinear(2, 32, config=config),
+        pl.nn.AnalogLinear(8, 32, config=config),
         torch.nn.Tanh(),
-        pl.nn.AnalogLinear(32, 2, config=config),
+        pl.nn.AnalogLinear(32, 8, config=config),
     )
     optimizer = pl.optim.AnalogSGD(model.parameters(), lr=0.1)
-    x = torch.randn(samples, 2)
-    inner = (x.norm(dim=1) < 1.0).long()
+    x = torch.randn(samples, 8)
+    inner = (x.norm(dim=1) < 2.7).long()
     for rows in torch.arange(samples).split(8):
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(model(x[rows]), inner[rows]).backward()

@@ -134,9 +134,7 @@ class Ledger:
             raise ValueError(f"count is {count!r}; give the number of samples or epochs, above 0")
         names = (*EVENTS, "energy", "time")
         values = {name: getattr(self.total, name) for name in names}
-        return {
-            name: None if value is None else value / count for name, value in values.items()
-        }
+        return {name: None if value is None else value / count for name, value in values.items()}
 
     def to_dict(self) -> dict[str, Any]:
         """The ledger as tables of numbers and texts."""

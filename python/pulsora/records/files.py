@@ -13,8 +13,8 @@ Each further line is an epoch:
      "parameters": [{"name": "2.weight", "distribution": {...}}]}
 
 `statistics` is `tile.statistics()`, and `hardware` (absent in older records) is
-`tile.hardware_counts()`. An array has `cells`, `saturated` (cells at a bound; absent where there are
-no bounds) and `distribution`: mean, std, low, high, and `counts` in equal bins from low to high.
+`tile.hardware_counts()`. An array has `cells`, `saturated` (cells at a bound; absent where there
+are no bounds) and `distribution`: mean, std, low, high, and `counts` in equal bins from low to high.
 Numbers that are not finite are null.
 """
 

@@ -48,8 +48,10 @@ def ledger_section(
     """Heads of columns, rows (number of the run, layer and array, numbers), and notes."""
     rows: list[tuple[int, Row, float]] = []
     notes = [
-        "Events until the last epoch, as hardware would have them. Digital SGD and mixed precision "
-        "are what they would do for the same samples."
+        (
+            "Events until the last epoch, as hardware would have them. Digital SGD and mixed precision "
+            "are what they would do for the same samples."
+        )
     ]
     for number, run in enumerate(runs):
         found = ledger_of(run, costs)

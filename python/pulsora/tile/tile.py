@@ -364,7 +364,7 @@ class Tile(StatefulTile):
         return self._core.statistics()
 
     def hardware_counts(self) -> dict[str, Any]:
-        """What hardware would have done so far, for `pulsora.accounting`: nested tables of counts.
+        """Counts of what hardware would have done so far, as `pulsora.accounting` takes them.
 
         Evaluations are left out, as are repeats of reads by a process that reads a part of a batch.
         """

@@ -37,8 +37,7 @@ class PulsedWeightUpdater {
   /// holds them, for any number of arrays; `slots` as in BitLineMaker::makeWords(). For pulse types
   /// that send pulses.
   void makeWords(const Context &context, float granularity, MatrixView<const float> x,
-                 MatrixView<const float> d, float lr, const SampleRange &samples,
-                 uint64_t *slots) {
+                 MatrixView<const float> d, float lr, const SampleRange &samples, uint64_t *slots) {
     bitLineMaker_.makeWords(context, x, d, lr, granularity, parameters_, key_, samples, slots);
   }
 

@@ -9,7 +9,7 @@
 
 namespace pulsora {
 
-/// What the hardware of a tile has done since the tile was made (AnalogDevice::countHardware).
+/// Counts of what the hardware of a tile did since the tile was made (AnalogDevice::countHardware).
 class HardwareCounts {
  public:
   explicit HardwareCounts(const Context &context) : context_(context) {}

@@ -177,8 +177,7 @@ void OneSidedDevice::writeBack(const Context &context) {
     forEach(context, wanted.size(), OneSign{negative, isPlus ? -1.0f : 1.0f, chosen_.data()});
     if (!digital)
       writer_.count(context, wanted, true, -1.0f, plus().granularity(), params_.refresh_update,
-                    writeKey_, firstSample, chosen_.data(),
-                    plus().slotCounter());
+                    writeKey_, firstSample, chosen_.data(), plus().slotCounter());
     (isPlus ? plus() : minus())
         .applyToLines(context, {columns, true, digital, chosen_.data(), firstSample});
   }

@@ -297,9 +297,8 @@ void TransferDevice::updatePiece(const Context &context, MatrixView<const float>
   fast.updater().update(context, fast.cells(), x, d, fastLr, firstSample, first.taps(due),
                         first.seen());
   first.passed(kSamples, x.rows);
-  const LinePulses pulses =
-      first.run(context, due, transferRate(0, lr), chain_[1]->cells(),
-                params_.correct_gradient_magnitudes ? rates : nullptr);
+  const LinePulses pulses = first.run(context, due, transferRate(0, lr), chain_[1]->cells(),
+                                      params_.correct_gradient_magnitudes ? rates : nullptr);
   send(context, due, pulses, lr, x.rows);
   if (first.rule().chops()) weight_.signsChanged();
 }

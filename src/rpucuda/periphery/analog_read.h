@@ -27,8 +27,8 @@ int64_t countOfRanges(int64_t size, int64_t limit);
 /// Cuts `size` lines evenly into countOfRanges(size, limit) ranges.
 std::vector<LineRange> cutLines(int64_t size, int64_t limit);
 
-/// What reads of a matrix took of the hardware. A read in several blocks reads an array for each, and
-/// a read of positive and negative inputs apart reads each array twice.
+/// Counts of the hardware's reads of a matrix. A read in several blocks reads an array for each,
+/// and a read of positive and negative inputs apart reads each array twice.
 struct ReadCounts {
   uint64_t samples = 0;     ///< reads of the whole matrix, without repeats
   uint64_t repeats = 0;     ///< reads of a block that bound management made again
@@ -115,7 +115,7 @@ class AnalogRead {
   std::vector<float *> runningMeans();
   /// BlockRead::repeats() of the blocks that have them.
   std::vector<uint64_t *> repeats();
-  /// What `samples` reads of the whole matrix, and the repeats so far, took; waits for a GPU.
+  /// Counts of `samples` reads of the whole matrix, and of the repeats so far; waits for a GPU.
   ReadCounts counts(const Context &context, uint64_t samples) const;
   /// Saves / loads the running means and the numbers of repeats, the only state of a read.
   void saveTo(const Context &context, State &state, const std::string &prefix) const;

@@ -250,8 +250,7 @@ PlainRead BlockRead::plan(const Context &context, MatrixView<const float> weight
   InputStage input = inputStage(in, firstSample, integers);
   input.nonfiniteFlag = context.nonfiniteFlag;
   input.state.repeats = repeatCounter(context, firstSample);
-  return plainRead(weights, input, outputStage(out, firstSample, integers),
-                   mostRepeats(input));
+  return plainRead(weights, input, outputStage(out, firstSample, integers), mostRepeats(input));
 }
 
 void BlockRead::reserve(const Context &context, MatrixView<const float> weights, int64_t rows,

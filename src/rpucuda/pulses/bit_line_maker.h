@@ -91,8 +91,7 @@ class BitLineMaker {
   PulseTrainScaler scaler(const Context &context, float lr, float granularity,
                           const UpdateParameters &parameters);
   void scalePulseTrains(const Context &context, MatrixView<const float> x,
-                        MatrixView<const float> d, const PulseTrainScaler &scaler,
-                        uint64_t *slots);
+                        MatrixView<const float> d, const PulseTrainScaler &scaler, uint64_t *slots);
   PulseTrainJob jobOf(const Context &context, const PulseTrainScaler &scaler, uint64_t *slots);
   void fillLevels(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                   bool ascend, const UpdateParameters &parameters);

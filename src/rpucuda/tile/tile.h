@@ -124,7 +124,7 @@ class Tile final {
   Value::Map explain(MatrixView<const float> x, MatrixView<const float> d, float lr) const;
   /// Numbers gathered so far, such as pulses, saturated cells and bytes of memory.
   Value::Map statistics() const;
-  /// What the hardware of the tile has done (compounds/hardware_counts.h). Evaluations, and reads
+  /// Counts of what the hardware did (compounds/hardware_counts.h). Evaluations, and reads
   /// that are made again in the simulation alone, are left out.
   Value::Map hardwareCounts() const;
 

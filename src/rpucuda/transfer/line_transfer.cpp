@@ -158,8 +158,7 @@ LinePulses LineTransfer::run(const Context &context, const DueVisits &due, float
   reads_ += static_cast<uint64_t>(visits.count);
   const int64_t elements = visits.count * rule_.others;
   if (rule_.buffer == TransferBuffer::None) {
-    if (!isDigital(settings_.write.pulse_type))
-      return writeTrains(context, visits, lr, to);
+    if (!isDigital(settings_.write.pulse_type)) return writeTrains(context, visits, lr, to);
     forEach(context, elements, Scaler{lr, seen_.data()});
     return {visits, rule_.columns, true, seen_.data(), visits.first};
   }

@@ -14,8 +14,8 @@ Each further line is an epoch:
 
 `statistics` is `tile.statistics()`, and `hardware` (absent in older records) is
 `tile.hardware_counts()`. An array has `cells`, `saturated` (cells at a bound; absent where there
-are no bounds) and `distribution`: mean, std, low, high, and `counts` in equal bins from low to high.
-Numbers that are not finite are null.
+are no bounds) and `distribution`: mean, std, low, high, and `counts` in equal bins from low to
+high. Numbers that are not finite are null.
 """
 
 from __future__ import annotations

@@ -47,12 +47,8 @@ def ledger_section(
 ) -> tuple[list[str], list[tuple[int, tuple[str, str], list[str]]], list[str]]:
     """Heads of columns, rows (number of the run, layer and array, numbers), and notes."""
     rows: list[tuple[int, Row, float]] = []
-    notes = [
-        (
-            "Events until the last epoch, as hardware would have them. Digital SGD and mixed precision "
-            "are what they would do for the same samples."
-        )
-    ]
+    note = "Digital SGD and mixed precision are what they would do for the same samples."
+    notes = [f"Events until the last epoch, as hardware would have them. {note}"]
     for number, run in enumerate(runs):
         found = ledger_of(run, costs)
         if found is None:

@@ -33,6 +33,7 @@ except ImportError as error:
     ) from error
 
 from pulsora import (
+    accounting,
     config,
     devices,
     fit,
@@ -54,6 +55,7 @@ from pulsora._core import (
     __version__,
     cuda_device_count,
 )
+from pulsora.accounting import ledger
 from pulsora.config import *  # noqa: F403 - a class for each kind of tile
 from pulsora.graphs.step_graph import StepGraph
 from pulsora.state import State
@@ -91,6 +93,7 @@ __all__ = [
     "TikiTaka",
     "Tile",
     "__version__",
+    "accounting",
     "average",
     "config",
     "conversion_report",
@@ -103,6 +106,7 @@ __all__ = [
     "fit",
     "forecast",
     "inference",
+    "ledger",
     "lowrank",
     "merge",
     "nn",

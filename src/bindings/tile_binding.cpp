@@ -398,6 +398,10 @@ void bindTile(py::module_ &module) {
            [](SharedTile &self) {
              return fromMap(self.run([](Tile &tile) { return tile.statistics(); }));
            })
+      .def("hardware_counts",
+           [](SharedTile &self) {
+             return fromMap(self.run([](Tile &tile) { return tile.hardwareCounts(); }));
+           })
       .def("counters", &counters)
       .def("state",
            [](SharedTile &self) {

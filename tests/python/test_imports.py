@@ -31,6 +31,7 @@ ROOMS = [
     "mixed_precision_presets",
     "presets",
     "tile",
+    "accounting",
     "prototype",
     "drift_curves",
     "lowrank",

@@ -65,6 +65,7 @@ def _tile_record(tile: Tile) -> Record:
         "kind": tile.config.kind,
         "shape": [tile.d_size, tile.x_size],
         "statistics": plain(tile.statistics()),
+        "hardware": plain(tile.hardware_counts()),
         "arrays": arrays,
     }
 

@@ -8,12 +8,14 @@ Each further line is an epoch:
 
     {"kind": "epoch", "epoch": 1, "metrics": {"loss": 1.2, "accuracy": 0.8, ...},
      "tiles": [{"layer": "0", "tile": 0, "kind": "lrtt", "shape": [64, 64],
-                "statistics": {...}, "arrays": {"visible": {...}, "fast_a": {...}}}],
+                "statistics": {...}, "hardware": {...},
+                "arrays": {"visible": {...}, "fast_a": {...}}}],
      "parameters": [{"name": "2.weight", "distribution": {...}}]}
 
-`statistics` is `tile.statistics()`. An array has `cells`, `saturated` (cells at a bound; absent
-where there are no bounds) and `distribution`: mean, std, low, high, and `counts` in equal bins from
-low to high. Numbers that are not finite are null.
+`statistics` is `tile.statistics()`, and `hardware` (absent in older records) is
+`tile.hardware_counts()`. An array has `cells`, `saturated` (cells at a bound; absent where there
+are no bounds) and `distribution`: mean, std, low, high, and `counts` in equal bins from low to
+high. Numbers that are not finite are null.
 """
 
 from __future__ import annotations
@@ -168,6 +170,7 @@ def _require_epoch(entry: Any, expected: int) -> Record:  # noqa: ANN401 - any v
     for tile in entry["tiles"]:
         str(tile["layer"]), int(tile["tile"])
         tile["statistics"].items()
+        _require_hardware(tile.get("hardware"))
         for array in tile["arrays"].values():
             _require_number(array["cells"])
             _require_number(array.get("saturated"))
@@ -176,6 +179,16 @@ def _require_epoch(entry: Any, expected: int) -> Record:  # noqa: ANN401 - any v
         str(parameter["name"])
         _require_distribution(parameter["distribution"])
     return dict(entry)
+
+
+def _require_hardware(given: Mapping[str, Any] | None) -> None:
+    if given is None:
+        return
+    for name, value in given.items():
+        for entry in value if name in {"arrays", "reads"} else [{name: value}]:
+            for key, number in entry.items():
+                if key not in {"name", "array", "use"} and type(number) is not int:
+                    raise ValueError(f"{key}: {number!r} is no count")
 
 
 def _require_distribution(given: Mapping[str, Any]) -> None:

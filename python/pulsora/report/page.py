@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from pulsora._core import __version__
+from pulsora.report.counts import ledger_section
 from pulsora.report.figures import curves, histograms, style
 from pulsora.report.runs import differing, remarks
 from pulsora.report.series import (
@@ -21,6 +22,7 @@ from pulsora.report.style import CSS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from pulsora.accounting import Costs
     from pulsora.report.runs import ShownRun
     from pulsora.report.series import ArrayRow, Values
 
@@ -41,11 +43,15 @@ _TRANSFERS = {
 _VERIFIED = ("error", "reads")  # of transfers that read what they wrote
 
 
-def page(runs: Sequence[ShownRun]) -> str:
-    """The report of one run, or of several side by side, as the text of an HTML page."""
+def page(runs: Sequence[ShownRun], costs: Costs | None = None) -> str:
+    """The report of one run, or of several side by side, as the text of an HTML page.
+
+    With costs of events, the ledger has energy, time and area.
+    """
     title = ", ".join(run.label for run in runs)
-    sections = (_summary, _training, _pulses, _transfers, _distributions, _arrays, _settings)
-    body = "\n".join(part for section in sections if (part := section(runs)))
+    sections = (_summary, _training, _pulses, _transfers, _distributions, _arrays)
+    parts = [*(section(runs) for section in sections), _ledger(runs, costs), _settings(runs)]
+    body = "\n".join(part for part in parts if part)
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -176,6 +182,21 @@ def _arrays(runs: Sequence[ShownRun]) -> str:
     if len(rows) > _MOST_ROWS:
         table += f"<p>The first {_MOST_ROWS} of {len(rows)} arrays are listed.</p>"
     return f"<section><h2>Arrays after the last epoch</h2>{table}</section>"
+
+
+def _ledger(runs: Sequence[ShownRun], costs: Costs | None) -> str:
+    heads, rows, notes = ledger_section(runs, costs)
+    if not rows:
+        return ""
+    lines = [
+        f"<th>{_swatch(number)} {escape(runs[number].label)}</th>"
+        + "".join(f"<th>{escape(text)}</th>" for text in texts)
+        + "".join(f"<td>{value}</td>" for value in values)
+        for number, texts, values in rows
+    ]
+    said = "".join(f"<p>{escape(note)}</p>" for note in notes)
+    table = _table(["run", "layer", "array", *heads], lines)
+    return f"<section><h2>Ledger</h2>{said}{table}</section>"
 
 
 def _settings(runs: Sequence[ShownRun]) -> str:

@@ -363,6 +363,13 @@ class Tile(StatefulTile):
         """Statistics so far: pulses, saturated cells, bytes of memory, transfers of an adapter."""
         return self._core.statistics()
 
+    def hardware_counts(self) -> dict[str, Any]:
+        """Counts of what hardware would have done so far, as `pulsora.accounting` takes them.
+
+        Evaluations are left out, as are repeats of reads by a process that reads a part of a batch.
+        """
+        return self._core.hardware_counts()
+
     @property
     def memory_bytes(self) -> int:
         """Bytes that the arrays of the tile take: weights, cells, and optional planes."""

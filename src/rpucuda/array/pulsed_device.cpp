@@ -51,7 +51,7 @@ PulsedDevice::PulsedDevice(const Context &context, const DeviceParams &params, i
   if (p.write_noise_std > 0.0f) visible_ = Buffer<float>::zeros(context, size());
   cells_ =
       Buffer<uint16_t>(context, size() * static_cast<int64_t>(params_.model().cellMembers.size()));
-  pulseCount_ = Buffer<uint64_t>::zeros(context, 1);
+  counts_ = Buffer<uint64_t>::zeros(context, 2);
   if (!context.onCpu() && p.noise_merge == NoiseMerge::Batch)
     deferred_ = Buffer<uint32_t>(context, size() + 1);
   SampledCells sampled = sampledCells();
@@ -172,11 +172,11 @@ void PulsedDevice::pulse(const Context &context, const PulseWords &words) {
   const CellArray a = array();
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   if (words.samples > 0 && joinsUpdates(context)) {
-    const PulsedUpdate alone{a, words, pulseCount_.data()};
+    const PulsedUpdate alone{a, words, counts_.data()};
     updateBatched(context, kernels, &alone, 1);
   } else if (words.samples > 0) {
     overCells(context, size(), 2 + words.samples, [&](int64_t begin, int64_t end, void *stream) {
-      kernels.update(a, words, pulseCount_.data(), begin, end, stream);
+      kernels.update(a, words, counts_.data(), begin, end, stream);
     });
   }
 }
@@ -190,7 +190,7 @@ void PulsedDevice::applyPulsesToEach(const Context &context, const ArrayPulses *
       const auto &[array, words] = list[i + together];
       if (&array->params_.model() != model || words->samples == 0 || !array->joinsUpdates(context))
         break;
-      updates[together] = {array->array(), *words, array->pulseCount_.data()};
+      updates[together] = {array->array(), *words, array->counts_.data()};
     }
     if (together < 2) {
       list[i].array->applyPulses(context, *list[i].words);
@@ -272,7 +272,13 @@ void PulsedDevice::reset(const Context &context, const ResetEvent &event) {
 
 uint64_t PulsedDevice::pulseCount(const Context &context) const {
   uint64_t count = 0;
-  detail::copyToHost(context, &count, pulseCount_.data(), sizeof count);
+  detail::copyToHost(context, &count, counts_.data(), sizeof count);
+  return count;
+}
+
+uint64_t PulsedDevice::slotCount(const Context &context) const {
+  uint64_t count = 0;
+  detail::copyToHost(context, &count, counts_.data() + 1, sizeof count);
   return count;
 }
 
@@ -306,7 +312,10 @@ void PulsedDevice::saveTo(const Context &context, State &state, const std::strin
     state.putFixed(context, prefix + kDiffusions, Tensor::Type::F16, shape, diffusions_);
   if (!resets_.empty())
     state.putFixed(context, prefix + kResets, Tensor::Type::F16, shape, resets_);
-  state.values[prefix + "pulses"] = Value(pulseCount(context));
+  uint64_t counts[2] = {};
+  detail::copyToHost(context, counts, counts_.data(), sizeof counts);
+  state.values[prefix + "pulses"] = Value(counts[0]);
+  state.values[prefix + kSlots] = Value(counts[1]);
   // Only within a mini-batch, so that states saved between mini-batches keep their set of values.
   if (boundsDue_) state.values[prefix + kBoundsDue] = Value(boundsEvent_);
 }
@@ -314,7 +323,9 @@ void PulsedDevice::saveTo(const Context &context, State &state, const std::strin
 void PulsedDevice::loadFrom(const Context &context, const State &state, const std::string &prefix) {
   const std::vector<int64_t> shape{rows_, cols_};
   const auto members = static_cast<int64_t>(params_.model().cellMembers.size());
-  const uint64_t pulses = state.counter(prefix + "pulses");
+  const bool hasSlots = state.values.count(prefix + kSlots) != 0;
+  const uint64_t counts[2] = {state.counter(prefix + "pulses"),
+                              hasSlots ? state.counter(prefix + kSlots) : 0};
   const bool due = state.values.count(prefix + kBoundsDue) != 0;
   const uint64_t event = due ? state.counter(prefix + kBoundsDue) : 0;
   ++changes_;
@@ -332,7 +343,7 @@ void PulsedDevice::loadFrom(const Context &context, const State &state, const st
     state.takeFixed(context, prefix + kDiffusions, Tensor::Type::F16, shape, diffusions_);
   if (!resets_.empty())
     state.takeFixed(context, prefix + kResets, Tensor::Type::F16, shape, resets_);
-  detail::copyFromHost(context, pulseCount_.data(), &pulses, sizeof pulses);
+  detail::copyFromHost(context, counts_.data(), counts, sizeof counts);
   boundsDue_ = due;
   boundsEvent_ = event;
 }

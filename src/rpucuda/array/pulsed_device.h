@@ -29,6 +29,8 @@ class PulsedDevice {
  public:
   /// Name of a state value that exists only while bounds are still to be applied.
   static constexpr const char *kBoundsDue = "bounds_due";
+  /// Name of the state value slotCount(), which states of earlier versions lack.
+  static constexpr const char *kSlots = "pulse_slots";
 
   /// Samples the cells. `key` must be this array's own (makeKey). With a construction_seed, cells
   /// depend on it and on `slot` alone, the array's place in its tile. Weights start at 0, confined
@@ -129,7 +131,12 @@ class PulsedDevice {
   /// Coincidences since construction (the pulse ledger).
   uint64_t pulseCount(const Context &context) const;
   /// Address of the number that pulseCount() reads, in memory of the array's backend.
-  const uint64_t *pulseCounter() const { return pulseCount_.data(); }
+  const uint64_t *pulseCounter() const { return counts_.data(); }
+  /// Time slots of pulse trains since construction: the sum of their lengths over samples. Writes
+  /// that count pulses without trains have none.
+  uint64_t slotCount(const Context &context) const;
+  /// Address of the number that slotCount() reads, to which makers of pulse trains add.
+  uint64_t *slotCounter() { return counts_.data() + 1; }
 
   /// Bytes of device state per array (weights, cells, optional planes).
   size_t memoryBytes() const;
@@ -166,7 +173,7 @@ class PulsedDevice {
   Buffer<float> signs_;      // of columns; empty without signs
   Buffer<uint16_t> cells_;   // planes of half floats
   Buffer<uint16_t> decayRates_, diffusions_, resets_;  // empty where the cells do not differ
-  Buffer<uint64_t> pulseCount_;                        // one
+  Buffer<uint64_t> counts_;                            // pulses, slots
   Buffer<float> scaled_;                               // scratch of applyOuterProduct
   uint64_t changes_ = 0;
   bool boundsDue_ = false;     // see Bounds::Later

@@ -54,7 +54,7 @@ void PulsedDevice::applyToLines(const Context &context, const LinePulses &pulses
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   const int64_t elements = pulses.visits.count * cellsOfLines(pulses.columns).others();
   overCells(context, elements, kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
-    kernels.pulseLines(a, pulses, pulseCount_.data(), begin, end, stream);
+    kernels.pulseLines(a, pulses, counts_.data(), begin, end, stream);
   });
   afterWrite(context, pulses.firstSample + static_cast<uint64_t>(pulses.visits.count));
 }
@@ -67,7 +67,7 @@ void PulsedDevice::program(const Context &context, CellProgram program) {
   program.writeNoise = visible_.empty() ? 0.0f : writeNoise();
   ++changes_;
   overCells(context, size(), kCellSteps * 4, [&](int64_t begin, int64_t end, void *stream) {
-    kernels.program(a, program, pulseCount_.data(), begin, end, stream);
+    kernels.program(a, program, counts_.data(), begin, end, stream);
   });
 }
 

@@ -28,7 +28,7 @@ void PulsedWeightUpdater::update(const Context &context, PulsedDevice &device,
                              samples.first + static_cast<uint64_t>(samples.room));
     return;
   }
-  makeWords(context, device.granularity(), x, d, lr, samples);
+  makeWords(context, device.granularity(), x, d, lr, samples, device.slotCounter());
   device.applyPulses(context, bitLineMaker_.words());
 }
 
@@ -36,7 +36,7 @@ void PulsedWeightUpdater::update(const Context &context, PulsedDevice &device,
                                  MatrixView<const float> x, MatrixView<const float> d, float lr,
                                  uint64_t firstSample, const LineTaps &taps, float *seen) {
   bitLineMaker_.makeWords(context, x, d, lr, device.granularity(), parameters_, key_,
-                          SampleRange{firstSample, x.rows, nullptr});
+                          SampleRange{firstSample, x.rows, nullptr}, device.slotCounter());
   device.applyPulses(context, bitLineMaker_.words(), taps, seen);
 }
 
@@ -50,11 +50,11 @@ void PulsedWeightUpdater::reserve(const Context &context, PulsedDevice &device, 
   }
 }
 
-PulseTrainJob PulsedWeightUpdater::start(const Context &context, const PulsedDevice &device,
+PulseTrainJob PulsedWeightUpdater::start(const Context &context, PulsedDevice &device,
                                          MatrixView<const float> x, MatrixView<const float> d,
                                          float lr, uint64_t firstSample) {
   return bitLineMaker_.startWords(context, x, d, lr, device.granularity(), parameters_,
-                                  SampleRange{firstSample, x.rows, nullptr});
+                                  SampleRange{firstSample, x.rows, nullptr}, device.slotCounter());
 }
 
 int PulsedWeightUpdater::trainSides(const Context &context, MatrixView<const float> x,

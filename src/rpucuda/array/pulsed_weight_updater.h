@@ -34,15 +34,16 @@ class PulsedWeightUpdater {
   void reserve(const Context &context, PulsedDevice &device, int64_t samples, float lr);
 
   /// Makes the pulses of update() for cells that change by `granularity` a pulse; words() then
-  /// holds them, for any number of arrays. For pulse types that send pulses.
+  /// holds them, for any number of arrays; `slots` as in BitLineMaker::makeWords(). For pulse types
+  /// that send pulses.
   void makeWords(const Context &context, float granularity, MatrixView<const float> x,
-                 MatrixView<const float> d, float lr, const SampleRange &samples) {
-    bitLineMaker_.makeWords(context, x, d, lr, granularity, parameters_, key_, samples);
+                 MatrixView<const float> d, float lr, const SampleRange &samples, uint64_t *slots) {
+    bitLineMaker_.makeWords(context, x, d, lr, granularity, parameters_, key_, samples, slots);
   }
 
   /// update() in steps on a GPU, for kernels that serve several arrays at once: see
   /// BitLineMaker::startWords() and trainSides(); afterwards words() holds the pulses.
-  PulseTrainJob start(const Context &context, const PulsedDevice &device, MatrixView<const float> x,
+  PulseTrainJob start(const Context &context, PulsedDevice &device, MatrixView<const float> x,
                       MatrixView<const float> d, float lr, uint64_t firstSample);
   int trainSides(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                  float lr, PulseTrainSide *sides);

@@ -95,6 +95,15 @@ Value::Map AnalogDevice::statistics(const Context &context) const {
           {"memory_bytes", Value(bytes)}};
 }
 
+void AnalogDevice::countHardware(const Counters &c, HardwareCounts &counts) const {
+  for (const NamedArray &each : arraysOf()) {
+    const Crossbar &array = *each.array;
+    counts.addArray(each.name, array.cells(), array.cells().slotCount(counts.context()));
+    counts.addReads(each.name, "forward", array.read(Pass::Forward), c.forwardSamples);
+    counts.addReads(each.name, "backward", array.read(Pass::Backward), c.backwardSamples);
+  }
+}
+
 void AnalogDevice::saveTo(const Context &context, State &state, const std::string &prefix) const {
   for (const NamedArray &each : arraysOf())
     each.array->saveTo(context, state, prefix + each.name + "/");

@@ -6,6 +6,7 @@
 
 #include "compounds/crossbar.h"
 #include "compounds/gated_adapter.h"
+#include "compounds/hardware_counts.h"
 #include "compounds/programmable.h"
 #include "core/context.h"
 #include "core/view.h"
@@ -119,6 +120,9 @@ class AnalogDevice {
   /// Numbers gathered so far. By default, pulses, saturated cells and bytes of memory, over all
   /// arrays.
   virtual Value::Map statistics(const Context &context) const;
+  /// Adds what the hardware did up to the counters `c`. By default, each array takes pulses and
+  /// both reads through a periphery of its own.
+  virtual void countHardware(const Counters &c, HardwareCounts &counts) const;
 
   /// By default, every array is saved under its name.
   virtual void saveTo(const Context &context, State &state, const std::string &prefix) const;
@@ -132,6 +136,15 @@ class AnalogDevice {
  protected:
   /// The end of mini-batch number `event` for these arrays, in memory that they have.
   static void relax(const Context &context, const std::vector<NamedArray> &arrays, uint64_t event);
+  /// Cells of the weight matrix.
+  uint64_t weightCells() const {
+    return static_cast<uint64_t>(dSize()) * static_cast<uint64_t>(xSize());
+  }
+  /// Counts a step of digital weights: an operation for each cell and sample, and 4 bytes read and
+  /// written for each cell and mini-batch.
+  void countDigitalUpdates(const Counters &c, HardwareCounts &counts) const {
+    counts.addDigital(weightCells() * c.updateSamples, 8 * weightCells() * c.miniBatches);
+  }
   /// arrays() of a device that does not change.
   std::vector<NamedArray> arraysOf() const { return const_cast<AnalogDevice *>(this)->arrays(); }
 };

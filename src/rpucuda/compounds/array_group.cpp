@@ -93,6 +93,22 @@ void ArrayGroup::read(const Context &context, Pass pass, MatrixView<const float>
   }
 }
 
+void ArrayGroup::countHardware(const Counters &c, HardwareCounts &counts) const {
+  const auto read = [&](size_t k, uint64_t together) {
+    counts.addReads(names_[k], "forward", at(k).read(Pass::Forward), c.forwardSamples, together);
+    counts.addReads(names_[k], "backward", at(k).read(Pass::Backward), c.backwardSamples, together);
+  };
+  uint64_t together = 0;
+  for (size_t k = 0; k < size(); ++k) {
+    const PulsedDevice &driven = at(sharesTrains() ? 0 : k).cells();
+    counts.addArray(names_[k], at(k).cells(), driven.slotCount(counts.context()));
+    if (gammas_[k] == 0.0f) continue;
+    ++together;
+    if (io_ == GroupIo::PerArray) read(k, 1);
+  }
+  if (io_ == GroupIo::Shared) read(0, together);
+}
+
 Value::Map ArrayGroup::statistics(const Context &context) const {
   Value::Map numbers = AnalogDevice::statistics(context);
   Value &bytes = numbers.at("memory_bytes");

@@ -52,11 +52,14 @@ class ArrayGroup : public CountedDevice {
     weight_.write(context, out);
   }
   Value::Map statistics(const Context &context) const override;
+  void countHardware(const Counters &c, HardwareCounts &counts) const override;
 
  protected:
   /// Array k takes slot k of the tile.
   ArrayGroup(const CompoundSite &site, const std::vector<GroupMember> &members, GroupIo io);
 
+  /// Whether all arrays take the pulse trains of the first one.
+  virtual bool sharesTrains() const { return false; }
   size_t size() const { return arrays_.size(); }
   Crossbar &at(size_t k) { return *arrays_[k]; }
   const Crossbar &at(size_t k) const { return *arrays_[k]; }

@@ -56,6 +56,13 @@ Value::Map IdealDevice::statistics(const Context &) const {
           {"memory_bytes", Value(static_cast<uint64_t>(weights_.bytes()))}};
 }
 
+// Each mini-batch reads the weights twice, of 4 bytes each.
+void IdealDevice::countHardware(const Counters &c, HardwareCounts &counts) const {
+  countDigitalUpdates(c, counts);
+  counts.addDigital(weightCells() * (c.forwardSamples + c.backwardSamples),
+                    8 * weightCells() * c.miniBatches);
+}
+
 void IdealDevice::saveTo(const Context &context, State &state, const std::string &prefix) const {
   state.put(context, prefix + "weights", Tensor::Type::F32, {dSize_, xSize_}, weights_);
   reads_.forward().saveTo(context, state, prefix + "forward/");

@@ -44,6 +44,7 @@ class IdealDevice final : public AnalogDevice {
   void setWeights(const Context &context, MatrixView<const float> weights,
                   const Counters &c) override;
   Value::Map statistics(const Context &context) const override;
+  void countHardware(const Counters &c, HardwareCounts &counts) const override;
   void saveTo(const Context &context, State &state, const std::string &prefix) const override;
   void loadFrom(const Context &context, const State &state, const std::string &prefix) override;
 

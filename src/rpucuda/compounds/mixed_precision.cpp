@@ -36,6 +36,7 @@ MixedPrecisionDevice::MixedPrecisionDevice(const MixedPrecisionParams &params,
       trains_(managed(site.periphery.update)),
       updateKey_(site.keys.of(0, Role::Update)),
       transferKey_(site.keys.of(0, Role::Transfer)),
+      slots_(cells_->arrays().front().array->cells().slotCounter()),
       step_(cells_->countedStep()),
       unit_(params.granularity > 0.0f ? params.granularity : step_),
       schedule_(params.transfer_every, Unit::MiniBatches) {
@@ -179,7 +180,7 @@ void MixedPrecisionDevice::send(const Context &context, const LineVisits &rows,
   if (!params_.exact_counts) {
     const auto units = rowMajor<const float>(counts_.data(), rows.count, xSize());
     lines_.count(context, units, true, -unit_ * params_.transfer_lr, step_, trains_, updateKey_,
-                 rows.first, counts_.data());
+                 rows.first, counts_.data(), slots_);
   }
   cells_->applyCounts(context, {rows, false, false, counts_.data(), rows.first});
 }
@@ -227,6 +228,13 @@ Value::Map MixedPrecisionDevice::statistics(const Context &context) const {
   map["memory_bytes"] = Value(static_cast<uint64_t>(*map.at("memory_bytes").integer()) +
                               sent_.bytes() + owed_.bytes());
   return map;
+}
+
+void MixedPrecisionDevice::countHardware(const Counters &c, HardwareCounts &counts) const {
+  cells_->countHardware(c, counts);
+  countDigitalUpdates(c, counts);
+  counts.addLines(arraysOf().front().name, rowsSent_);
+  counts.addTransfers(rowsSent_ / static_cast<uint64_t>(rowsPerTransfer()));
 }
 
 // A state has the same tensors at all times.

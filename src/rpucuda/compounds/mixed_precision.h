@@ -128,6 +128,7 @@ class MixedPrecisionDevice final : public AnalogDevice {
   Value::Map explain(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                      float lr) const override;
   Value::Map statistics(const Context &context) const override;
+  void countHardware(const Counters &c, HardwareCounts &counts) const override;
   void saveTo(const Context &context, State &state, const std::string &prefix) const override;
   void loadFrom(const Context &context, const State &state, const std::string &prefix) override;
 
@@ -152,7 +153,8 @@ class MixedPrecisionDevice final : public AnalogDevice {
   std::unique_ptr<CountedDevice> cells_;
   UpdateParameters trains_;
   RandomKey updateKey_, transferKey_;
-  float step_;  // of a pulse
+  uint64_t *slots_;  // of the first array
+  float step_;       // of a pulse
   float unit_;
   TransferSchedule schedule_;
   uint64_t rowsSent_ = 0;  // number of the next row that a transfer sends

@@ -80,7 +80,8 @@ void OneSidedDevice::update(const Context &context, MatrixView<const float> x,
     at(0).updater().makeWords(
         context, plus().granularity(), x.block(start, 0, count, x.cols),
         d.block(start, 0, count, d.cols), lr,
-        SampleRange{c.updateSamples + static_cast<uint64_t>(start), count, nullptr});
+        SampleRange{c.updateSamples + static_cast<uint64_t>(start), count, nullptr},
+        plus().slotCounter());
     PulseWords up = at(0).updater().words();
     PulseWords down = up;
     up.way = PulseWay::Up;
@@ -176,7 +177,7 @@ void OneSidedDevice::writeBack(const Context &context) {
     forEach(context, wanted.size(), OneSign{negative, isPlus ? -1.0f : 1.0f, chosen_.data()});
     if (!digital)
       writer_.count(context, wanted, true, -1.0f, plus().granularity(), params_.refresh_update,
-                    writeKey_, firstSample, chosen_.data());
+                    writeKey_, firstSample, chosen_.data(), plus().slotCounter());
     (isPlus ? plus() : minus())
         .applyToLines(context, {columns, true, digital, chosen_.data(), firstSample});
   }
@@ -205,6 +206,16 @@ Value::Map OneSidedDevice::statistics(const Context &context) const {
   Value::Map numbers = ArrayGroup::statistics(context);
   numbers["refreshes"] = Value(refreshes_);
   return numbers;
+}
+
+void OneSidedDevice::countHardware(const Counters &c, HardwareCounts &counts) const {
+  ArrayGroup::countHardware(c, counts);
+  const uint64_t lines = refreshes_ * static_cast<uint64_t>(xSize());
+  counts.addReads("plus", "refresh", readPlus_.read(), lines);
+  counts.addReads("minus", "refresh", readMinus_.read(), lines);
+  counts.addLines("plus", lines);
+  counts.addLines("minus", lines);
+  counts.addTransfers(refreshes_);
 }
 
 void OneSidedDevice::saveTo(const Context &context, State &state, const std::string &prefix) const {

@@ -123,10 +123,12 @@ class OneSidedDevice final : public ArrayGroup {
                      float lr) const override;
   /// Also the number of refreshes.
   Value::Map statistics(const Context &context) const override;
+  void countHardware(const Counters &c, HardwareCounts &counts) const override;
   void saveTo(const Context &context, State &state, const std::string &prefix) const override;
   void loadFrom(const Context &context, const State &state, const std::string &prefix) override;
 
  private:
+  bool sharesTrains() const override { return true; }
   PulsedDevice &plus() { return at(0).cells(); }
   PulsedDevice &minus() { return at(1).cells(); }
   void requireRoom(int64_t refreshes) const;

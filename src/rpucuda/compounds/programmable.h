@@ -34,6 +34,10 @@ class Programmable {
  public:
   /// The name of the tensor of measured conductances in a state, which exists if there are some.
   static constexpr const char *kMeasured = "programming/conductances";
+  /// Names of the state values of the samples that were read at earlier points, which states of
+  /// earlier versions lack.
+  static constexpr const char *kPastForward = "programming/past_forward_samples";
+  static constexpr const char *kPastBackward = "programming/past_backward_samples";
 
   virtual ~Programmable() = default;
 

@@ -14,8 +14,6 @@ namespace {
 
 static_assert(kMostWeighted >= TransferParams::kMostArrays);
 
-std::string nameOf(size_t k) { return message("fast_", k); }
-
 // Period between two transfers from each array but the last, in the units of `units_in_mbatch`.
 std::vector<int64_t> periodsOf(const TransferParams &p, int64_t lines) {
   std::vector<int64_t> periods;
@@ -147,7 +145,7 @@ void TransferDevice::followSigns() {
 
 std::vector<NamedArray> TransferDevice::arrays() {
   std::vector<NamedArray> arrays{{"visible", &visible()}};
-  for (size_t k = 0; k + 1 < chain_.size(); ++k) arrays.push_back({nameOf(k), chain_[k].get()});
+  for (size_t k = 0; k + 1 < chain_.size(); ++k) arrays.push_back({fastName(k), chain_[k].get()});
   return arrays;
 }
 
@@ -299,9 +297,8 @@ void TransferDevice::updatePiece(const Context &context, MatrixView<const float>
   fast.updater().update(context, fast.cells(), x, d, fastLr, firstSample, first.taps(due),
                         first.seen());
   first.passed(kSamples, x.rows);
-  const LinePulses pulses =
-      first.run(context, due, transferRate(0, lr), chain_[1]->cells().granularity(),
-                params_.correct_gradient_magnitudes ? rates : nullptr);
+  const LinePulses pulses = first.run(context, due, transferRate(0, lr), chain_[1]->cells(),
+                                      params_.correct_gradient_magnitudes ? rates : nullptr);
   send(context, due, pulses, lr, x.rows);
   if (first.rule().chops()) weight_.signsChanged();
 }
@@ -361,8 +358,7 @@ void TransferDevice::transferNow(const Context &context, size_t k, float lr) {
   const float *rates = params_.auto_scale && params_.correct_gradient_magnitudes
                            ? maxima_.data() + AutoRates::kLatest
                            : nullptr;
-  to.applyToLines(context,
-                  transfer.run(context, due, transferRate(k, lr), to.granularity(), rates));
+  to.applyToLines(context, transfer.run(context, due, transferRate(k, lr), to, rates));
   if (transfer.rule().chops()) weight_.signsChanged();
 }
 

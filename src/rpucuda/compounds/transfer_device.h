@@ -10,6 +10,9 @@
 
 namespace pulsora {
 
+/// Name of array k of a chain.
+inline std::string fastName(size_t k) { return "fast_" + std::to_string(k); }
+
 /// The compound of TransferParams. Array k of the chain, 0 being the fastest, is fast_k; the last
 /// one is `visible`.
 class TransferDevice final : public AnalogDevice {
@@ -40,6 +43,7 @@ class TransferDevice final : public AnalogDevice {
   Value::Map explain(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                      float lr) const override;
   Value::Map statistics(const Context &context) const override;
+  void countHardware(const Counters &c, HardwareCounts &counts) const override;
   void saveTo(const Context &context, State &state, const std::string &prefix) const override;
   void loadFrom(const Context &context, const State &state, const std::string &prefix) override;
 

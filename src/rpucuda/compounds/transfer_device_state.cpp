@@ -39,6 +39,28 @@ Value::Map TransferDevice::statistics(const Context &context) const {
   return map;
 }
 
+void TransferDevice::countHardware(const Counters &c, HardwareCounts &counts) const {
+  uint64_t together = 0;  // arrays that a read of W sees
+  for (size_t k = 0; k < chain_.size(); ++k)
+    together += params_.weightOf(static_cast<int64_t>(k)) != 0.0f ? 1 : 0;
+  for (const NamedArray &each : arraysOf())
+    counts.addArray(each.name, each.array->cells(),
+                    each.array->cells().slotCount(counts.context()));
+  counts.addReads("visible", "forward", visible().read(Pass::Forward), c.forwardSamples, together);
+  counts.addReads("visible", "backward", visible().read(Pass::Backward), c.backwardSamples,
+                  together);
+  for (size_t k = 0; k < transfers_.size(); ++k) {
+    const LineTransfer &each = transfers_[k];
+    const bool isLast = k + 1 == transfers_.size();
+    counts.addReads(fastName(k), "transfer", each.reader(), each.reads());
+    counts.addLines(isLast ? "visible" : fastName(k + 1), each.reads());
+    counts.addTransfers(each.reads() / static_cast<uint64_t>(each.settings().together));
+    if (each.rule().buffer == TransferBuffer::None) continue;
+    const uint64_t elements = each.reads() * static_cast<uint64_t>(each.rule().others);
+    counts.addDigital(elements, 8 * elements);
+  }
+}
+
 void TransferDevice::saveTo(const Context &context, State &state, const std::string &prefix) const {
   AnalogDevice::saveTo(context, state, prefix);
   for (size_t k = 0; k < transfers_.size(); ++k)

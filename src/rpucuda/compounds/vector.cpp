@@ -65,14 +65,17 @@ void VectorDevice::update(const Context &context, MatrixView<const float> x,
     return;
   }
   const SampleRange samples{c.updateSamples, x.rows, nullptr};
-  if (pulsesAll()) at(0).updater().makeWords(context, granularity(), x, d, lr, samples);
   std::vector<ArrayPulses> pulses;
+  pulses.reserve(size());  // memory is taken before slots are counted
+  if (pulsesAll())
+    at(0).updater().makeWords(context, granularity(), x, d, lr, samples,
+                              at(0).cells().slotCounter());
   for (size_t k = 0; k < size(); ++k) {
     PulsedDevice &cells = at(k).cells();
     PulsedWeightUpdater &updater = at(pulsesAll() ? 0 : k).updater();
     if (!pulsesAll()) {
       updater.makeWords(context, cells.granularity(), x, rowsFor(context, k, d, c.updateSamples),
-                        lr, samples);
+                        lr, samples, cells.slotCounter());
     }
     pulses.push_back({&cells, &updater.words()});
   }

@@ -118,6 +118,7 @@ class VectorDevice final : public ArrayGroup {
                      float lr) const override;
 
  private:
+  bool sharesTrains() const override { return pulsesAll(); }
   bool pulsesAll() const { return policy_ == UpdatePolicy::All; }
   bool pulsesOne() const { return policy_ == UpdatePolicy::SingleFixed; }
   float granularity() const;

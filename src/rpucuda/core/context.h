@@ -48,6 +48,9 @@ struct Context {
   /// Rows of the mini-batch that a read's rows are a part of; 0: they are all. On a GPU this number
   /// determines the order of sums, so that a part of a batch has the bits of the whole batch.
   int64_t batchRows = 0;
+  /// Whether reads count how often bound management repeats them (BlockRead::repeats()). Not for a
+  /// read that is made again in the simulation alone, or for a part of a mini-batch.
+  bool countsRepeats = true;
 
   /// Rows of the mini-batch, for a read of `rows` rows.
   int64_t rowsOfBatch(int64_t rows) const { return batchRows > rows ? batchRows : rows; }

@@ -248,6 +248,8 @@ void InferenceDevice::saveTo(const Context &context, State &state,
   state.values[prefix + kForwardSamples] = Value(counters_.forwardSamples);
   state.values[prefix + kBackwardSamples] = Value(counters_.backwardSamples);
   state.values[prefix + kTrainingRead] = Value(trainingRead_);
+  state.values[prefix + kPastForward] = Value(pastForward_);
+  state.values[prefix + kPastBackward] = Value(pastBackward_);
 }
 
 void InferenceDevice::loadFrom(const Context &context, const State &state,
@@ -265,6 +267,9 @@ void InferenceDevice::loadFrom(const Context &context, const State &state,
   counters.forwardSamples = state.counter(prefix + kForwardSamples, kMostCounted);
   counters.backwardSamples = state.counter(prefix + kBackwardSamples, kMostCounted);
   const uint64_t trainingRead = state.counter(prefix + kTrainingRead, kMostCounted);
+  const auto past = [&](const char *name) {
+    return state.values.count(prefix + name) ? state.counter(prefix + name) : 0;
+  };
   state.take(context, prefix + "weights", Tensor::Type::F32, {dSize_, xSize_}, weights_);
   pass_.forward().loadFrom(context, state, prefix + "forward/");
   pass_.backward().loadFrom(context, state, prefix + "backward/");
@@ -275,11 +280,13 @@ void InferenceDevice::loadFrom(const Context &context, const State &state,
     state.take(context, prefix + kMeasured, Tensor::Type::F32, {dSize_, xSize_, devicesOfCell()},
                measured_);
   }
-  if (status == Status::Unprogrammed) return;
   if (status == Status::Programmed) {
     begin(context, point.number, point.chip);
     moveTo(context, point);
   }
+  pastForward_ = past(kPastForward);
+  pastBackward_ = past(kPastBackward);
+  if (status == Status::Unprogrammed) return;
   status_ = status;
   point_ = point;
   counters_ = counters;

@@ -216,6 +216,7 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   void setWeights(const Context &context, MatrixView<const float> weights,
                   const Counters &c) override;
   Value::Map statistics(const Context &context) const override;
+  void countHardware(const Counters &c, HardwareCounts &counts) const override;
   /// Saves weights and point: the array is made anew from them.
   void saveTo(const Context &context, State &state, const std::string &prefix) const override;
   void loadFrom(const Context &context, const State &state, const std::string &prefix) override;
@@ -271,6 +272,7 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   void begin(const Context &context, uint64_t number, uint64_t chip);
   void useChip(const Context &context, uint64_t chip);
   void changed();
+  void startReads();
   void requireProgrammed() const;
   void requireTime(double time) const;
   Realisation realisation(const ProgrammedPoint &point) const;
@@ -317,6 +319,8 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   ProgrammedPoint point_;
   uint64_t chip_ = 0;  // whose converters read
   Counters counters_;
+  uint64_t pastForward_ = 0;  // samples that were read at earlier points
+  uint64_t pastBackward_ = 0;
 };
 
 }  // namespace pulsora

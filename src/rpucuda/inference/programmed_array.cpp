@@ -153,7 +153,7 @@ void InferenceDevice::unprogram(const Context &context) {
   pass_.forward().setCellVariance(nullptr);
   dirty_ = true;
   point_ = {};
-  counters_ = {};
+  startReads();
   const ReadKeys keys = keys_.ofRead(0, Role::Read);
   for (AnalogRead *read : reads()) read->setNoiseKey(keys.noise);
 }
@@ -168,9 +168,16 @@ void InferenceDevice::show(const ProgrammedPoint &point) {
   points_.clear();
   pass_.forward().setCellVariance(cellVariance());
   point_ = point;
-  counters_ = {};
+  startReads();
   const ReadKeys keys = keys_.ofRead(0, Role::Read);
   for (AnalogRead *read : reads()) read->setNoiseKey(keyAt(keys.noise, point));
+}
+
+// The reads of a point are numbered from 0.
+void InferenceDevice::startReads() {
+  pastForward_ += counters_.forwardSamples;
+  pastBackward_ += counters_.backwardSamples;
+  counters_ = {};
 }
 
 Realisation InferenceDevice::realisation(const ProgrammedPoint &point) const {
@@ -268,6 +275,16 @@ void InferenceDevice::getConductances(const Context &context, Conductances which
   r.which = which;
   r.conductances = out;
   realise(context, params_.noise_model, point_.time, r);
+}
+
+void InferenceDevice::countHardware(const Counters &c, HardwareCounts &counts) const {
+  const auto devices = static_cast<uint64_t>(cell_.devices);
+  counts.addArray("devices", dSize_, xSize_ * cell_.devices, 0, 0);
+  counts.addReads("devices", "forward", pass_.forward(),
+                  c.forwardSamples + pastForward_ + counters_.forwardSamples, devices);
+  counts.addReads("devices", "backward", pass_.backward(),
+                  c.backwardSamples + pastBackward_ + counters_.backwardSamples, devices);
+  countDigitalUpdates(c, counts);
 }
 
 Value::Map InferenceDevice::statistics(const Context &context) const {

@@ -132,6 +132,7 @@ void LRTTAdapter::project(const Context &context, MatrixView<const float> in,
     takeKept(context, keptE_, e);
     return;
   }
+  if (projection == Projection::Reuse) projected_ += static_cast<uint64_t>(in.rows);
   takeSnapshot(context);
   if (projection == Projection::Exact) {
     gemm(context, 1.0f, in, snapshotB().transposed(), 0.0f, g);
@@ -301,6 +302,8 @@ void LRTTAdapter::saveTo(const Context &context, State &state, const std::string
   state.values[prefix + "reinit_vectors_set"] = Value(reinitVectorsSet_ ? 1 : 0);
   state.values[prefix + "reinits"] = Value(reinits_);
   state.values[prefix + "writes"] = Value(writes_);
+  if (settings_.params.projection == Projection::Reuse)
+    state.values[prefix + kProjected] = Value(projected_);
 }
 
 void LRTTAdapter::loadFrom(const Context &context, const State &state, const std::string &prefix) {
@@ -320,6 +323,7 @@ void LRTTAdapter::loadFrom(const Context &context, const State &state, const std
   reinitVectorsSet_ = state.flag(prefix + "reinit_vectors_set");
   reinits_ = state.counter(prefix + "reinits", kMaxSample);
   writes_ = state.counter(prefix + "writes", kOwnWrites);
+  projected_ = state.values.count(prefix + kProjected) ? state.counter(prefix + kProjected) : 0;
   keptG_.rows = keptG_.used = 0;
   keptE_.rows = keptE_.used = 0;
   keptStale_ = false;

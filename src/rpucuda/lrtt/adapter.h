@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "compounds/crossbar.h"
+#include "compounds/analog_device.h"
 #include "lrtt/accumulated_update.h"
 #include "lrtt/reinit.h"
 #include "lrtt/rest.h"
@@ -23,6 +23,9 @@ struct AdapterBounds {
 /// is the adapter of the transposed tile.
 class LRTTAdapter {
  public:
+  /// Name of the state value of the samples that projection = 'reuse' has projected anew, after a
+  /// re-init within a mini-batch; states of earlier versions lack it.
+  static constexpr const char *kProjected = "projected_samples";
   // Slots of the tile's arrays.
   static constexpr uint32_t kSlotVisible = 0;
   static constexpr uint32_t kSlotA = 1;
@@ -109,6 +112,8 @@ class LRTTAdapter {
   uint64_t reinits() const { return reinits_; }
   const UpdateParameters &updateParameters() const { return a_.updater().parameters(); }
   size_t memoryBytes() const;
+  /// AnalogDevice::countHardware() for both arrays.
+  void countHardware(const Counters &c, HardwareCounts &counts) const;
 
   /// The state leaves out reads that projection = 'reuse' has stored for a later update.
   void saveTo(const Context &context, State &state, const std::string &prefix) const;
@@ -170,6 +175,7 @@ class LRTTAdapter {
   Buffer<float> reinitVectors_;  // reinit = 'svd' alone
   bool reinitVectorsSet_ = false;
   uint64_t reinits_ = 0;
+  uint64_t projected_ = 0;  // see kProjected
   uint64_t writes_ = 0;
 
   KeptRead keptG_, keptE_;

@@ -52,6 +52,7 @@ class LRTTTransferDevice final : public AnalogDevice, private GatedAdapter {
   Value::Map explain(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                      float lr) const override;
   Value::Map statistics(const Context &context) const override;
+  void countHardware(const Counters &c, HardwareCounts &counts) const override;
   void saveTo(const Context &context, State &state, const std::string &prefix) const override;
   void loadFrom(const Context &context, const State &state, const std::string &prefix) override;
   /// Null for rank 0.

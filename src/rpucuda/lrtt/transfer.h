@@ -42,6 +42,9 @@ class LRTTTransfer {
   TransferStats latest(const Context &context) const { return sender_.ledger().latest(context); }
   TransferStats total(const Context &context) const { return sender_.ledger().total(context); }
 
+  /// AnalogDevice::countHardware() for the transfers.
+  void countHardware(HardwareCounts &counts) const;
+
   void saveTo(const Context &context, State &state, const std::string &prefix) const;
   void loadFrom(const Context &context, const State &state, const std::string &prefix);
 

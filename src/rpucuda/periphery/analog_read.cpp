@@ -213,6 +213,37 @@ std::vector<float *> AnalogRead::runningMeans() {
   return means;
 }
 
+std::vector<uint64_t *> AnalogRead::repeats() {
+  std::vector<uint64_t *> repeats;
+  for (BlockRead &block : blocks_) {
+    if (uint64_t *count = block.repeats()) repeats.push_back(count);
+  }
+  return repeats;
+}
+
+ReadCounts AnalogRead::counts(const Context &context, uint64_t samples) const {
+  const IOParameters &p = parameters();
+  const bool splits = !p.is_perfect && p.splitsSigns();
+  const uint64_t passes = splits ? 2 : 1;
+  const uint64_t sums = splits && p.mv_type != MvType::PosNegSeparate ? 2 : 1;
+  ReadCounts counts;
+  counts.samples = samples;
+  counts.arrays = blocks_.size();
+  for (const BlockRead &block : blocks_) {
+    uint64_t repeats = 0;
+    if (block.repeats()) detail::copyToHost(context, &repeats, block.repeats(), sizeof repeats);
+    const uint64_t reads = samples + repeats;
+    const auto inputs = static_cast<uint64_t>(block.inSize());
+    const auto outputs = static_cast<uint64_t>(block.outSize());
+    counts.repeats += repeats;
+    counts.arrayReads += reads * passes;
+    counts.cellReads += reads * passes * inputs * outputs;
+    counts.dac += reads * passes * inputs;
+    counts.adc += reads * sums * outputs;
+  }
+  return counts;
+}
+
 std::string AnalogRead::prefixOf(size_t block, const std::string &prefix) const {
   return isCut() ? prefix + "block_" + std::to_string(block) + "/" : prefix;
 }

@@ -27,6 +27,18 @@ int64_t countOfRanges(int64_t size, int64_t limit);
 /// Cuts `size` lines evenly into countOfRanges(size, limit) ranges.
 std::vector<LineRange> cutLines(int64_t size, int64_t limit);
 
+/// Counts of the hardware's reads of a matrix. A read in several blocks reads an array for each,
+/// and a read of positive and negative inputs apart reads each array twice.
+struct ReadCounts {
+  uint64_t samples = 0;     ///< reads of the whole matrix, without repeats
+  uint64_t repeats = 0;     ///< reads of a block that bound management made again
+  uint64_t arrayReads = 0;  ///< reads of a physical array
+  uint64_t cellReads = 0;   ///< reads of a cell
+  uint64_t dac = 0;         ///< conversions by DACs, one for each input line of an array's read
+  uint64_t adc = 0;         ///< conversions by ADCs
+  uint64_t arrays = 0;      ///< physical arrays that are read at the same time
+};
+
 /// The analog product of one matrix of cells [outSize, inSize] with its periphery: out[m, outSize]
 /// from in[m, inSize], one direction.
 ///
@@ -101,7 +113,11 @@ class AnalogRead {
   /// The running means of average_abs_max, one of each block, in the context's memory; empty if
   /// there are none.
   std::vector<float *> runningMeans();
-  /// Saves / loads the running means, the only state of a read.
+  /// BlockRead::repeats() of the blocks that have them.
+  std::vector<uint64_t *> repeats();
+  /// Counts of `samples` reads of the whole matrix, and of the repeats so far; waits for a GPU.
+  ReadCounts counts(const Context &context, uint64_t samples) const;
+  /// Saves / loads the running means and the numbers of repeats, the only state of a read.
   void saveTo(const Context &context, State &state, const std::string &prefix) const;
   void loadFrom(const Context &context, const State &state, const std::string &prefix);
 

@@ -73,6 +73,7 @@ BlockRead::BlockRead(const Context &context, const IOParameters &parameters, Pas
       onCpu_(context.onCpu()) {
   if (parameters_.is_perfect) return;
   averageMax_ = Buffer<float>::zeros(context, 1);
+  if (managesBounds()) repeats_ = Buffer<uint64_t>::zeros(context, 1);
   drawSpreads(context, keys.spreads);
 }
 
@@ -160,8 +161,9 @@ void BlockRead::readBatch(const Context &context, MatrixView<const float> weight
   const bool integers = inIntegers(product != nullptr);
   InputStage input = inputStage(in, firstSample, integers, firstRow);
   input.nonfiniteFlag = context.nonfiniteFlag;
+  input.state.repeats = repeatCounter(context, firstSample);
   OutputStage output = outputStage(out, firstSample, integers, firstRow);
-  const int repeats = this->repeats(input);
+  const int repeats = mostRepeats(input);
   const bool plainOnGpu = !context.onCpu() && isPlain(product != nullptr);
   const PlainRead plain = plainRead(weights, input, output, repeats);
   if (plainOnGpu && canBeBatched(context) && fitsOneLaunch(context, weights, in.rows)) {
@@ -225,9 +227,13 @@ PlainRead BlockRead::plainRead(MatrixView<const float> weights, const InputStage
           levelStep() * integers_.step};
 }
 
-int BlockRead::repeats(const InputStage &input) const {
+int BlockRead::mostRepeats(const InputStage &input) const {
   if (!managesBounds()) return 0;
   return input.state.worstScale ? 1 : parameters_.doublings();
+}
+
+uint64_t *BlockRead::repeatCounter(const Context &context, uint64_t firstSample) {
+  return context.countsRepeats && !isEvaluation(firstSample) ? repeats_.data() : nullptr;
 }
 
 bool BlockRead::canBeBatched(const Context &context) const {
@@ -243,7 +249,8 @@ PlainRead BlockRead::plan(const Context &context, MatrixView<const float> weight
   const bool integers = inIntegers(false);
   InputStage input = inputStage(in, firstSample, integers);
   input.nonfiniteFlag = context.nonfiniteFlag;
-  return plainRead(weights, input, outputStage(out, firstSample, integers), repeats(input));
+  input.state.repeats = repeatCounter(context, firstSample);
+  return plainRead(weights, input, outputStage(out, firstSample, integers), mostRepeats(input));
 }
 
 void BlockRead::reserve(const Context &context, MatrixView<const float> weights, int64_t rows,
@@ -369,11 +376,21 @@ RowList BlockRead::rowsToRepeat(const Context &context, const RowState &state, i
 }
 
 void BlockRead::saveTo(const Context &context, State &state, const std::string &prefix) const {
+  if (!repeats_.empty()) {
+    uint64_t count = 0;
+    detail::copyToHost(context, &count, repeats_.data(), sizeof count);
+    state.values[prefix + kRepeats] = Value(count);
+  }
   if (parameters_.noise_management != NoiseManagement::AverageAbsMax || averageMax_.empty()) return;
   state.put(context, prefix + kAverageName, Tensor::Type::F32, {1}, averageMax_);
 }
 
 void BlockRead::loadFrom(const Context &context, const State &state, const std::string &prefix) {
+  if (!repeats_.empty()) {
+    const bool has = state.values.count(prefix + kRepeats) != 0;
+    const uint64_t count = has ? state.counter(prefix + kRepeats) : 0;
+    detail::copyFromHost(context, repeats_.data(), &count, sizeof count);
+  }
   if (parameters_.noise_management != NoiseManagement::AverageAbsMax || averageMax_.empty()) return;
   state.take(context, prefix + kAverageName, Tensor::Type::F32, {1}, averageMax_);
 }

@@ -97,7 +97,16 @@ class BlockRead {
     return parameters_.noise_management == NoiseManagement::AverageAbsMax ? averageMax_.data()
                                                                           : nullptr;
   }
-  /// Saves / loads the running mean, the only state of a read.
+  /// Address of the number of rows that bound management has read again, in the context's memory;
+  /// null if it never does. Evaluations do not count (see also Context::countsRepeats).
+  uint64_t *repeats() { return repeats_.data(); }
+  const uint64_t *repeats() const { return repeats_.data(); }
+  /// Name of the state value of this number, which states of earlier versions lack.
+  static constexpr const char *kRepeats = "repeated_reads";
+  int64_t inSize() const { return inSize_; }
+  int64_t outSize() const { return outSize_; }
+
+  /// Saves / loads the running mean and the number of repeats, the only state of a read.
   void saveTo(const Context &context, State &state, const std::string &prefix) const;
   void loadFrom(const Context &context, const State &state, const std::string &prefix);
 
@@ -137,7 +146,8 @@ class BlockRead {
   PlainRead plainRead(MatrixView<const float> weights, const InputStage &input,
                       const OutputStage &output, int repeats);
   bool needsInputSums() const;
-  int repeats(const InputStage &input) const;
+  int mostRepeats(const InputStage &input) const;
+  uint64_t *repeatCounter(const Context &context, uint64_t firstSample);
   RowList rowsToRepeat(const Context &context, const RowState &state, int64_t rows,
                        int64_t firstRow, bool compact);
   MatrixView<const float> magnitudes() const;
@@ -174,6 +184,7 @@ class BlockRead {
   Buffer<float> lines_;       // noise, offset and bend of each output
   Buffer<float> asymmetry_;   // of the cells at negative inputs; empty where there is none
   Buffer<float> averageMax_;  // running mean of average_abs_max
+  Buffer<uint64_t> repeats_;  // one; empty without bound management
   Scratch scratch_;
 };
 

@@ -51,7 +51,7 @@ InputStage BlockRead::inputStage(MatrixView<const float> in, uint64_t firstSampl
       managesBounds() && p.bound_management == BoundManagement::IterativeWorstCase;
   s.state = {scratch_.scale.data() + firstRow,
              worstCase ? scratch_.worstScale.data() + firstRow : nullptr,
-             scratch_.round.data() + firstRow, scratch_.clipped.data() + firstRow};
+             scratch_.round.data() + firstRow, scratch_.clipped.data() + firstRow, nullptr};
   s.draws = inputDraws(key_, pass_, firstSample);
   s.pass = pass_;
   s.rule = scaleRule(p);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/atomics.h"
 #include "linalg/integers.h"
 #include "periphery/line_formulas.h"
 
@@ -19,6 +20,7 @@ struct RowState {
   float *worstScale;  ///< alpha of the worst case; null if not needed
   int32_t *round;     ///< number of reads of this row so far
   int32_t *clipped;   ///< whether the last read left the range of the ADC
+  uint64_t *repeats;  ///< repeated reads of all rows so far; null: not counted
 };
 
 /// The source of a stage's random numbers.
@@ -337,6 +339,11 @@ struct FinishOutput {
   }
 };
 
+/// Counts a repeat; to be called once for each row that is read again.
+PULSORA_HD void countRepeat(const RowState &state) {
+  if (state.repeats) atomicAddTo(state.repeats, uint64_t{1});
+}
+
 /// The scale with which row i is read again after it left the range of the ADC.
 PULSORA_HD float nextScale(const RowState &state, int64_t i, float scale) {
   return state.worstScale ? max(scale, state.worstScale[i]) : 2.0f * scale;
@@ -348,6 +355,7 @@ struct NextRead {
 
   PULSORA_HD void operator()(int64_t i) const {
     if (state.clipped[i] == 0) return;
+    countRepeat(state);
     state.scale[i] = nextScale(state, i, state.scale[i]);
     ++state.round[i];
     state.clipped[i] = 0;

@@ -36,15 +36,15 @@ void drawSides(const Context &context, const PulseTrainSide *sides, int count,
 void BitLineMaker::makeWords(const Context &context, MatrixView<const float> x,
                              MatrixView<const float> d, float lr, float granularity,
                              const UpdateParameters &parameters, RandomKey key,
-                             uint64_t firstSample) {
+                             uint64_t firstSample, uint64_t *slots) {
   makeWords(context, x, d, lr, granularity, parameters, key,
-            SampleRange{firstSample, x.rows, nullptr});
+            SampleRange{firstSample, x.rows, nullptr}, slots);
 }
 
 void BitLineMaker::makeWords(const Context &context, MatrixView<const float> x,
                              MatrixView<const float> d, float lr, float granularity,
                              const UpdateParameters &parameters, RandomKey key,
-                             const SampleRange &samples) {
+                             const SampleRange &samples, uint64_t *slots) {
   PULSORA_CHECK(InputError, x.rows == d.rows, "x has ", x.rows, " samples and d has ", d.rows,
                 "; an update needs one d for each x");
   begin(x, d, samples);
@@ -52,7 +52,9 @@ void BitLineMaker::makeWords(const Context &context, MatrixView<const float> x,
     if (exposeRawInputs_) keepRawInputs(context, x, d);
     return;
   }
-  scalePulseTrains(context, x, d, scaler(context, lr, granularity, parameters));
+  // A GPU counts slots as it scales, so it takes its memory before.
+  if (!context.onCpu()) reserve(context, x.rows, x.cols, d.cols, lr, granularity, parameters);
+  scalePulseTrains(context, x, d, scaler(context, lr, granularity, parameters), slots);
   if (sendsRandomTrains(parameters.pulse_type)) {
     PulseTrainSide sides[3];
     const int count = trainSides(context, x, d, lr, parameters, key, sides);
@@ -61,6 +63,8 @@ void BitLineMaker::makeWords(const Context &context, MatrixView<const float> x,
     if (exposeRawInputs_) keepRawInputs(context, x, d);
     fillLevels(context, x, d, lr < 0.0f, parameters);
   }
+  if (!context.onCpu() || !slots) return;
+  for (int64_t s = 0; s < x.rows; ++s) *slots += static_cast<uint64_t>(trainLength_.data()[s]);
 }
 
 void BitLineMaker::begin(MatrixView<const float> x, MatrixView<const float> d,
@@ -111,7 +115,8 @@ PulseTrainScaler BitLineMaker::scaler(const Context &context, float lr, float gr
 }
 
 void BitLineMaker::scalePulseTrains(const Context &context, MatrixView<const float> x,
-                                    MatrixView<const float> d, const PulseTrainScaler &scaler) {
+                                    MatrixView<const float> d, const PulseTrainScaler &scaler,
+                                    uint64_t *slots) {
   const int64_t m = x.rows;
   if (context.onCpu()) {
     rowAbsMax(context, x, maxima_.data());
@@ -121,24 +126,26 @@ void BitLineMaker::scalePulseTrains(const Context &context, MatrixView<const flo
     });
     forEach(context, 1, LayoutChooser{trainLength_.data(), m, layout_.data()});
   } else {
-    cudaScalePulseTrains(context, x, d, jobOf(context, scaler));
+    cudaScalePulseTrains(context, x, d, jobOf(context, scaler, slots));
   }
 }
 
-PulseTrainJob BitLineMaker::jobOf(const Context &context, const PulseTrainScaler &scaler) {
+PulseTrainJob BitLineMaker::jobOf(const Context &context, const PulseTrainScaler &scaler,
+                                  uint64_t *slots) {
   float *maxima = maxima_.data();
   return {
       {maxima, maxima + words_.samples, finished_.data(), context.nonfiniteFlag, words_.present},
       scaler,
-      layout_.data()};
+      layout_.data(),
+      slots};
 }
 
 PulseTrainJob BitLineMaker::startWords(const Context &context, MatrixView<const float> x,
                                        MatrixView<const float> d, float lr, float granularity,
                                        const UpdateParameters &parameters,
-                                       const SampleRange &samples) {
+                                       const SampleRange &samples, uint64_t *slots) {
   begin(x, d, samples);
-  return jobOf(context, scaler(context, lr, granularity, parameters));
+  return jobOf(context, scaler(context, lr, granularity, parameters), slots);
 }
 
 BitLineMaker::Planes BitLineMaker::planesOf(const PulseLayout &layout, int64_t samples,

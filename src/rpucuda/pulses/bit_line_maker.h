@@ -25,15 +25,16 @@ class BitLineMaker {
  public:
   /// Makes the pulses of x and d for an update by -lr * d^T x on cells that move by `granularity`
   /// per pulse. A negative `lr` ascends. Every draw is keyed by (line, firstSample + row, slot), so
-  /// batches may be split anywhere. Neither x nor d is kept, unless raw inputs are exposed. Throws
-  /// nothing once the arguments have the right shapes.
+  /// batches may be split anywhere. Neither x nor d is kept, unless raw inputs are exposed. The
+  /// lengths of the pulse trains are added to `slots`, a number in memory of the backend, unless it
+  /// is null. Throws nothing once the arguments have the right shapes.
   void makeWords(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                  float lr, float granularity, const UpdateParameters &parameters, RandomKey key,
-                 uint64_t firstSample);
+                 uint64_t firstSample, uint64_t *slots = nullptr);
   /// makeWords() for a mini-batch whose number of samples only the GPU knows.
   void makeWords(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                  float lr, float granularity, const UpdateParameters &parameters, RandomKey key,
-                 const SampleRange &samples);
+                 const SampleRange &samples, uint64_t *slots = nullptr);
 
   /// Reserves storage for makeWords() of up to `samples` samples of these sizes, whatever the
   /// values of x and d: makeWords() then cannot run out of memory.
@@ -45,7 +46,8 @@ class BitLineMaker {
   /// writes (it returns their number). For stochastic pulse types.
   PulseTrainJob startWords(const Context &context, MatrixView<const float> x,
                            MatrixView<const float> d, float lr, float granularity,
-                           const UpdateParameters &parameters, const SampleRange &samples);
+                           const UpdateParameters &parameters, const SampleRange &samples,
+                           uint64_t *slots = nullptr);
   int trainSides(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                  float lr, const UpdateParameters &parameters, RandomKey key,
                  PulseTrainSide *sides);
@@ -89,8 +91,8 @@ class BitLineMaker {
   PulseTrainScaler scaler(const Context &context, float lr, float granularity,
                           const UpdateParameters &parameters);
   void scalePulseTrains(const Context &context, MatrixView<const float> x,
-                        MatrixView<const float> d, const PulseTrainScaler &scaler);
-  PulseTrainJob jobOf(const Context &context, const PulseTrainScaler &scaler);
+                        MatrixView<const float> d, const PulseTrainScaler &scaler, uint64_t *slots);
+  PulseTrainJob jobOf(const Context &context, const PulseTrainScaler &scaler, uint64_t *slots);
   void fillLevels(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                   bool ascend, const UpdateParameters &parameters);
   void keepRawInputs(const Context &context, MatrixView<const float> x, MatrixView<const float> d);

@@ -47,6 +47,7 @@ struct PulseTrainJob {
   PulseTrainMaxima maxima;
   PulseTrainScaler scaler;
   PulseLayout *layout;
+  uint64_t *slots;  // to which the lengths of all pulse trains are added; may be null
 };
 /// rowAbsMax(), PulseTrainScaler and LayoutChooser in one launch
 /// (cuda/pulses/pulse_train_scales.cu). A value that is not finite sets the non-finite flag; while

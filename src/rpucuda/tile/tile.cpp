@@ -77,7 +77,7 @@ void Tile::forwardAgain(MatrixView<const float> x, MatrixView<float> y, uint64_t
   if (!isEvaluation(firstSample)) Impl::requireRoom(firstSample, x.rows, "samples of forward");
   Counters then = impl_->readCounters();
   then.forwardSamples = then.batch = firstSample;
-  read(impl_->partOf(of), x, y, then);
+  read(impl_->partOf(of, false), x, y, then);
 }
 
 void Tile::requireForward(MatrixView<const float> x, MatrixView<const float> y) const {
@@ -234,6 +234,18 @@ Value::Map Tile::explain(MatrixView<const float> x, MatrixView<const float> d, f
 Value::Map Tile::statistics() const {
   impl_->reportNonfinite();
   return impl_->device->statistics(impl_->context);
+}
+
+Value::Map Tile::hardwareCounts() const {
+  impl_->reportNonfinite();
+  const Counters &c = impl_->counters;
+  HardwareCounts counts(impl_->context);
+  counts.addWrites(c.events);
+  impl_->device->countHardware(c, counts);
+  Value::Map map = counts.describe();
+  for (const NamedCounter &each : kCounters) map[each.name] = Value(c.*each.member);
+  map.erase("events");
+  return map;
 }
 
 }  // namespace pulsora

@@ -124,6 +124,9 @@ class Tile final {
   Value::Map explain(MatrixView<const float> x, MatrixView<const float> d, float lr) const;
   /// Numbers gathered so far, such as pulses, saturated cells and bytes of memory.
   Value::Map statistics() const;
+  /// Counts of what the hardware did (compounds/hardware_counts.h). Evaluations, and reads
+  /// that are made again in the simulation alone, are left out.
+  Value::Map hardwareCounts() const;
 
   uint64_t seed() const;
   uint32_t tileId() const;

@@ -109,10 +109,12 @@ struct Tile::Impl {
     requireRoom(counters.updateSamples, samples, "samples of update");
     requireRoom(counters.miniBatches, 1, "mini-batches");
   }
-  /// The context of a read whose rows are a part of a mini-batch of `rows` rows.
-  Context partOf(int64_t rows) const {
+  /// The context of a read whose rows are a part of a mini-batch of `rows` rows; see
+  /// Context::countsRepeats.
+  Context partOf(int64_t rows, bool countsRepeats) const {
     Context own = context;
     own.batchRows = rows;
+    own.countsRepeats = countsRepeats;
     return own;
   }
   /// Calls read(context, counters at the first row of this part), and counts the whole mini-batch.
@@ -140,11 +142,11 @@ struct Tile::Impl {
     }
     start.batch = start.*samples;
     start.*samples += static_cast<uint64_t>(part.first);
-    const auto means = runningMeans();
+    const ReadNumbers before = readNumbers();
     try {
-      read(partOf(size), start);
+      read(partOf(size, part.isWhole(in.rows)), start);
     } catch (...) {  // a refused read has not taken place
-      for (const auto &[mean, before] : means) *mean = before;
+      before.restore();
       throw;
     }
     if (part.evaluation) {
@@ -214,17 +216,30 @@ struct Tile::Impl {
  private:
   static constexpr int64_t kLargestPart = 1024;  // samples
 
-  // On the CPU, the running means of the device's reads, and their values.
-  std::vector<std::pair<float *, float>> runningMeans() {
+  // Numbers of the device's reads, and their values at a time.
+  struct ReadNumbers {
     std::vector<std::pair<float *, float>> means;
-    const auto averages = [](const IOParameters &io) {
-      return !io.is_perfect && io.noise_management == NoiseManagement::AverageAbsMax;
-    };
-    if (!context.onCpu() || !(averages(config.forward) || averages(config.backward))) return means;
-    for (AnalogRead *read : device->reads()) {
-      for (float *mean : read->runningMeans()) means.emplace_back(mean, *mean);
+    std::vector<std::pair<uint64_t *, uint64_t>> repeats;
+
+    void restore() const {
+      for (const auto &[mean, before] : means) *mean = before;
+      for (const auto &[count, before] : repeats) *count = before;
     }
-    return means;
+  };
+
+  // On the CPU, the numbers that a read may change.
+  ReadNumbers readNumbers() {
+    ReadNumbers numbers;
+    const auto changes = [](const IOParameters &io) {
+      return !io.is_perfect && (io.noise_management == NoiseManagement::AverageAbsMax ||
+                                io.bound_management != BoundManagement::None);
+    };
+    if (!context.onCpu() || !(changes(config.forward) || changes(config.backward))) return numbers;
+    for (AnalogRead *read : device->reads()) {
+      for (float *mean : read->runningMeans()) numbers.means.emplace_back(mean, *mean);
+      for (uint64_t *count : read->repeats()) numbers.repeats.emplace_back(count, *count);
+    }
+    return numbers;
   }
 
   // Samples of the first part of an update: all, if the work is small, or if memory for all parts

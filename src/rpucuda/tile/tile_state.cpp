@@ -2,6 +2,7 @@
 
 #include "array/device_sources.h"
 #include "linalg/math_util.h"
+#include "lrtt/adapter.h"
 #include "tile/tile_impl.h"
 
 namespace pulsora {
@@ -38,12 +39,15 @@ void requireSameTile(const State &state, const State &mine) {
   }
 }
 
-// Whether a value or a tensor exists at some times only.
+// Whether a value or a tensor exists at some times only, or not in states of earlier versions.
 bool comesAndGoes(const std::string &name) {
   const auto endsWith = [&](std::string_view end) {
     return name.size() >= end.size() && name.substr(name.size() - end.size()) == end;
   };
-  return endsWith(PulsedDevice::kBoundsDue) || endsWith(Programmable::kMeasured);
+  return endsWith(PulsedDevice::kBoundsDue) || endsWith(Programmable::kMeasured) ||
+         endsWith(PulsedDevice::kSlots) || endsWith(BlockRead::kRepeats) ||
+         endsWith(Programmable::kPastForward) || endsWith(Programmable::kPastBackward) ||
+         endsWith(LRTTAdapter::kProjected);
 }
 
 // StateError unless `state` has the tensors and values of `mine`, of the same types, and no others.

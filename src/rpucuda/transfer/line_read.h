@@ -23,6 +23,8 @@ class LineRead {
   void setWeightBound(double bound) { read_.setWeightBound(bound); }
   bool asksForIntegers() const { return read_.asksForIntegers(); }
 
+  const AnalogRead &read() const { return read_; }
+
   /// Reserves storage for run(), which then cannot run out of memory.
   void reserve(const Context &context);
   /// Reads all lines of an array with `weights` [outputs, lines] into [lines, outputs]; line j is

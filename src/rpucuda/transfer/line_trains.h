@@ -17,9 +17,10 @@ class LineTrains {
                float granularity, const UpdateParameters &parameters);
   /// counts[v, k]: pulses, negative ones down, for a change of -lr values(v, k) by steps of
   /// `granularity`. Lines are columns of an array, or its rows; line v is sample firstSample + v.
+  /// The lengths of the trains are added to `slots`.
   void count(const Context &context, MatrixView<const float> values, bool columns, float lr,
              float granularity, const UpdateParameters &parameters, RandomKey key,
-             uint64_t firstSample, float *counts);
+             uint64_t firstSample, float *counts, uint64_t *slots);
 
  private:
   BitLineMaker maker_;

@@ -140,25 +140,25 @@ void LineTransfer::read(const Context &context, const LineVisits &visits) {
 }
 
 LinePulses LineTransfer::writeTrains(const Context &context, const LineVisits &visits, float lr,
-                                     float granularity) {
+                                     PulsedDevice &to) {
+  const float granularity = to.granularity();
   const auto reads = rowMajor<const float>(seen_.data(), visits.count, rule_.others);
   forEach(context, reads.size(),
           TrainClips{reads.data, lr / granularity, static_cast<float>(settings_.write.desired_bl),
                      clipped_.data()});
   trains_.count(context, reads, true, -lr, granularity, settings_.write, writeKey_, visits.first,
-                pulses_.data());
+                pulses_.data(), to.slotCounter());
   return {visits, rule_.columns, false, pulses_.data(), visits.first};
 }
 
 LinePulses LineTransfer::run(const Context &context, const DueVisits &due, float lr,
-                             float granularity, const float *rates) {
+                             PulsedDevice &to, const float *rates) {
   const LineVisits &visits = due.visits;
   read(context, visits);
   reads_ += static_cast<uint64_t>(visits.count);
   const int64_t elements = visits.count * rule_.others;
   if (rule_.buffer == TransferBuffer::None) {
-    if (!isDigital(settings_.write.pulse_type))
-      return writeTrains(context, visits, lr, granularity);
+    if (!isDigital(settings_.write.pulse_type)) return writeTrains(context, visits, lr, to);
     forEach(context, elements, Scaler{lr, seen_.data()});
     return {visits, rule_.columns, true, seen_.data(), visits.first};
   }

@@ -49,6 +49,7 @@ class LineTransfer {
 
   const LineRule &rule() const { return rule_; }
   const LineSettings &settings() const { return settings_; }
+  const AnalogRead &reader() const { return reader_; }
   /// Reads of lines so far.
   uint64_t reads() const { return reads_; }
 
@@ -73,10 +74,9 @@ class LineTransfer {
   /// Memory for the weights of the visited lines, [visits, others], for run().
   float *seen() { return seen_.data(); }
   /// Takes the weights of visited lines, as seen(), through the periphery and the buffer. Returns
-  /// the pulses for the second array, whose granularity is given; `lr` is the learning rate of the
-  /// transfer, a magnitude, and `rates` are the learning rates of the first array's samples if the
-  /// gain follows them.
-  LinePulses run(const Context &context, const DueVisits &due, float lr, float granularity,
+  /// the pulses for the second array, `to`; `lr` is the learning rate of the transfer, a magnitude,
+  /// and `rates` are the learning rates of the first array's samples if the gain follows them.
+  LinePulses run(const Context &context, const DueVisits &due, float lr, PulsedDevice &to,
                  const float *rates);
 
   /// Buffers, choppers and lines begin anew; random numbers go on.
@@ -95,7 +95,7 @@ class LineTransfer {
   ChopperFlips flips(const LineVisits &visits) const { return {rule_, visits, chopperKey_}; }
   void read(const Context &context, const LineVisits &visits);
   LinePulses writeTrains(const Context &context, const LineVisits &visits, float lr,
-                         float granularity);
+                         PulsedDevice &to);
 
   LineRule rule_;
   LineSettings settings_;

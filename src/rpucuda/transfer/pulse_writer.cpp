@@ -71,7 +71,7 @@ void PulseWriter::send(const Context &context, PulsedDevice &array, uint64_t fir
     LineVisits visits;
     visits.lines = visits.count = lines;
     lines_.count(context, missing, sides.byColumns, 1.0f, array.granularity(), writing(),
-                 RandomKey{}, firstSample, difference_.data());
+                 RandomKey{}, firstSample, difference_.data(), array.slotCounter());
     array.applyToLines(context, {visits, sides.byColumns, false, difference_.data(), firstSample});
     return;
   }
@@ -80,7 +80,7 @@ void PulseWriter::send(const Context &context, PulsedDevice &array, uint64_t fir
   const MatrixView<const float> selected = rowMajor<const float>(selection_.data(), lines, lines);
   maker_.makeWords(context, sides.byColumns ? selected : missing,
                    sides.byColumns ? missing : selected, 1.0f, array.granularity(), writing(),
-                   RandomKey{}, firstSample);
+                   RandomKey{}, firstSample, array.slotCounter());
   array.applyPulses(context, maker_.words());
 }
 

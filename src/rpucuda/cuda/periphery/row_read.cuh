@@ -169,7 +169,10 @@ __device__ inline float readRow(const PlainRead &r, int64_t row, float (&results
       r.output.out(row, line) = results[line];
     }
     if (__syncthreads_or(clipped) == 0 || round == r.repeats) return measured.largest;
-    if (threadIdx.x == 0) sharedScale = nextScale(r.input.state, row, scale);
+    if (threadIdx.x == 0) {
+      sharedScale = nextScale(r.input.state, row, scale);
+      countRepeat(r.input.state);
+    }
   }
 }
 

@@ -85,7 +85,10 @@ struct WarpPerRow {
       }
       reads = reads && round < r.repeats && __any_sync(0xFFFFFFFFU, clipped) != 0;
       if (__syncthreads_or(reads ? 1 : 0) == 0) break;
-      if (reads && lane == 0) scale = nextScale(r.input.state, row, scale);
+      if (reads && lane == 0) {
+        scale = nextScale(r.input.state, row, scale);
+        countRepeat(r.input.state);
+      }
       scale = __shfl_sync(0xFFFFFFFFU, scale, 0);
     }
     if (isRow) use(row, measured.largest, results);

@@ -91,6 +91,7 @@ __device__ inline float readShortRow(const PlainRead &r, const Quad &quad, const
   for (int32_t round = 0; readShortRowOnce(r, quad, scale, round, store) && round < r.repeats;
        ++round) {
     scale = nextScale(r.input.state, quad.row, scale);
+    if (quad.place == 0) countRepeat(r.input.state);
     again();
   }
   quad.sync();

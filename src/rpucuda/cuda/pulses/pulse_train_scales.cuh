@@ -7,8 +7,20 @@
 
 namespace pulsora {
 
-struct LargerInt {
-  __device__ int operator()(int a, int b) const { return pulsora::max(a, b); }
+/// The longest of some pulse trains, and the sum of their lengths.
+struct TrainLengths {
+  int longest = 0;
+  uint64_t slots = 0;
+
+  __device__ void add(int length) {
+    longest = pulsora::max(longest, length);
+    slots += static_cast<uint64_t>(length);
+  }
+};
+struct JoinLengths {
+  __device__ TrainLengths operator()(const TrainLengths &a, const TrainLengths &b) const {
+    return {pulsora::max(a.longest, b.longest), a.slots + b.slots};
+  }
 };
 
 /// Computes the scale of a sample from its maxima; returns the length of its pulse train, which is
@@ -27,13 +39,16 @@ __device__ inline bool isFaulty(const PulseTrainMaxima &maxima) {
   return maxima.nonfiniteFlag && __ldcg(maxima.nonfiniteFlag) != 0;
 }
 
-/// The layout that the longest pulse train of all threads needs.
+/// The layout that the longest pulse train of all threads needs, and their slots.
 template <int kThreads>
-__device__ inline void chooseLayout(int longest, PulseLayout *layout) {
-  using Reduce = cub::BlockReduce<int, kThreads>;
+__device__ inline void chooseLayout(TrainLengths lengths, const PulseTrainJob &job) {
+  using Reduce = cub::BlockReduce<TrainLengths, kThreads>;
   __shared__ typename Reduce::TempStorage storage;
-  longest = Reduce(storage).Reduce(longest, LargerInt{});
-  if (threadIdx.x == 0) *layout = PulseLayout::of(longest);
+  lengths = Reduce(storage).Reduce(lengths, JoinLengths{});
+  if (threadIdx.x == 0) {
+    *job.layout = PulseLayout::of(lengths.longest);
+    if (job.slots) *job.slots += lengths.slots;
+  }
   __syncthreads();
 }
 
@@ -42,39 +57,37 @@ __device__ inline void chooseLayout(int longest, PulseLayout *layout) {
 template <int kThreads>
 __device__ inline void layOutScaled(int64_t samples, const PulseTrainJob &job) {
   const bool faulty = isFaulty(job.maxima);
-  int longest = 0;
+  TrainLengths lengths;
 #pragma unroll 8
-  for (int64_t i = threadIdx.x; i < samples; i += kThreads) {
-    const int length = faulty ? scaleSample(job, i, true) : __ldcg(&job.scaler.lengths[i]);
-    longest = pulsora::max(longest, length);
-  }
-  chooseLayout<kThreads>(longest, job.layout);
+  for (int64_t i = threadIdx.x; i < samples; i += kThreads)
+    lengths.add(faulty ? scaleSample(job, i, true) : __ldcg(&job.scaler.lengths[i]));
+  chooseLayout<kThreads>(lengths, job);
 }
 
 /// Scales all samples, whose maxima must be known, and chooses the layout; run by one block.
 template <int kThreads>
 __device__ inline void scaleAll(int64_t samples, const PulseTrainJob &job) {
   const bool faulty = isFaulty(job.maxima);
-  int longest = 0;
+  TrainLengths lengths;
   for (int64_t i = threadIdx.x; i < samples; i += kThreads)
-    longest = pulsora::max(longest, scaleSample(job, i, faulty));
-  chooseLayout<kThreads>(longest, job.layout);
+    lengths.add(scaleSample(job, i, faulty));
+  chooseLayout<kThreads>(lengths, job);
 }
 
 /// scaleAll() for two arrays of one tile in one pass.
 template <int kThreads>
 __device__ inline void scaleBoth(int64_t samples, const PulseTrainJob &a, const PulseTrainJob &b) {
   const bool faulty = isFaulty(a.maxima);
-  int longestA = 0;
-  int longestB = 0;
+  TrainLengths ofA;
+  TrainLengths ofB;
   for (int64_t i = threadIdx.x; i < 2 * samples; i += kThreads) {
     const bool isA = i < samples;
     const int length = scaleSample(isA ? a : b, isA ? i : i - samples, faulty);
-    longestA = isA ? pulsora::max(longestA, length) : longestA;
-    longestB = isA ? longestB : pulsora::max(longestB, length);
+    ofA.add(isA ? length : 0);
+    ofB.add(isA ? 0 : length);
   }
-  chooseLayout<kThreads>(longestA, a.layout);
-  chooseLayout<kThreads>(longestB, b.layout);
+  chooseLayout<kThreads>(ofA, a);
+  chooseLayout<kThreads>(ofB, b);
 }
 
 }  // namespace pulsora

@@ -175,7 +175,7 @@ TEST(CudaUpdate, Property36_PulsesOneWay) {
             PulsedDevice minus(context, device, 33, 70, makeKey(7, 3, 4));
             PulsedWeightUpdater updater(update, makeKey(7, 3, 2));
             updater.makeWords(context, plus.granularity(), on.x.view(), on.d.view(), 0.05f,
-                              SampleRange{5, batch.samples, nullptr});
+                              SampleRange{5, batch.samples, nullptr}, nullptr);
             PulseWords up = updater.words(), down = updater.words();
             up.way = PulseWay::Up;
             down.way = PulseWay::DownAsUp;

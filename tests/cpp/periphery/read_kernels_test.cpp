@@ -41,7 +41,7 @@ struct InputCase {
     stage.in = strided ? colMajor<const float>(in.data(), kRows, kCols)
                        : rowMajor<const float>(in.data(), kRows, kCols);
     stage.list = {nullptr, kRows};
-    stage.state = {scale.data(), worst.data(), round.data(), clipped.data()};
+    stage.state = {scale.data(), worst.data(), round.data(), clipped.data(), nullptr};
     stage.draws = {makeKey(4, 5, 6), Purpose::ForwardInputNoise, Purpose::ForwardWeightNoise,
                    Purpose::ForwardInputRound, 1003};
     stage.rule.management = management;
@@ -132,7 +132,7 @@ struct OutputCase {
     stage.inputSquares = effects ? inputSquares.data() : nullptr;
     stage.out = strided ? colMajor(out.data(), kRows, kCols) : rowMajor(out.data(), kRows, kCols);
     stage.list = listed ? RowList{list.data(), int64_t(list.size())} : RowList{nullptr, kRows};
-    stage.state = {scale.data(), nullptr, round.data(), clipped.data()};
+    stage.state = {scale.data(), nullptr, round.data(), clipped.data(), nullptr};
     stage.draws = {makeKey(4, 5, 6), Purpose::ForwardOutputNoise, Purpose::ForwardWeightNoise,
                    Purpose::ForwardOutputRound, (uint64_t{1} << 32) - 5};
     stage.lineNoise = noise.data();

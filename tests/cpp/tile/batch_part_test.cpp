@@ -78,7 +78,8 @@ TEST_P(TileOfKind, Property37_TilesThatShareTheRowsOfABatchReadThemAsOneTile) {
         EXPECT_EQ(parted, y);
         EXPECT_EQ(partedBack, dx);
       }
-      for (const Tile &part : parts) EXPECT_TRUE(sameState(part.state(), whole.state()));
+      for (const Tile &part : parts)
+        EXPECT_TRUE(sameState(withoutRepeats(part.state()), withoutRepeats(whole.state())));
     }
   }
 }

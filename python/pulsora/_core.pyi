@@ -34,6 +34,7 @@ __all__: list[str] = [
     "compiled_instruction_sets",
     "compound_facts",
     "cuda_device_count",
+    "drift_tiles",
     "dump_state",
     "dump_values",
     "forecast_encode",
@@ -56,6 +57,7 @@ __all__: list[str] = [
     "nvrtc_version",
     "parse_state",
     "parse_values",
+    "program_tiles",
     "read_source",
     "register_source",
     "replace_file",
@@ -178,7 +180,7 @@ class Tile:
     def get_weights(self) -> typing.Any: ...
     def load_state(self, tensors: dict[str, typing.Any], values: dict[str, typing.Any]) -> None: ...
     def merge_adapter(self) -> None: ...
-    def program(self, number: typing.Any, chip: typing.Any = 0) -> bool: ...
+    def program(self, number: typing.Any, chip: typing.Any = 0) -> None: ...
     def program_many(
         self, points: collections.abc.Sequence[tuple[typing.Any, typing.Any]], chip: typing.Any
     ) -> None: ...
@@ -386,6 +388,9 @@ def compound_facts(config: typing.Any) -> dict[str, typing.Any]:
 def cuda_device_count() -> int:
     """Number of usable CUDA devices; 0 if this build has no CUDA or the machine no GPU."""
 
+def drift_tiles(
+    tiles: collections.abc.Sequence[Tile], time: typing.Any, redraw: typing.Any
+) -> None: ...
 def dump_state(tensors: dict[str, typing.Any], values: dict[str, typing.Any]) -> bytes:
     """The bytes of the file of a state."""
 
@@ -516,6 +521,9 @@ def parse_state(data: bytes) -> tuple[typing.Any, ...]:
 def parse_values(json: bytes) -> dict[str, typing.Any]:
     """The values of a state from JSON."""
 
+def program_tiles(
+    tiles: collections.abc.Sequence[Tile], number: typing.Any, chip: typing.Any = 0
+) -> None: ...
 def read_source(text: str, name: str, kind: str) -> tuple[typing.Any, ...]:
     """(name, text, SHA-256) of a model's source, with the name found, and Unix line ends.
     `kind` is "device" or "noise_model". ConfigError if the text has no name or several.

@@ -24,10 +24,27 @@ uint64_t readNumber(py::handle number) {
   return readArgument<uint64_t>(number, "number", between(0, double(kMostProgrammings)));
 }
 
-bool program(SharedTile &self, py::handle number, py::handle chip) {
+void program(SharedTile &self, py::handle number, py::handle chip) {
   const uint64_t which = readNumber(number);
   const auto where = readArgument<uint64_t>(chip, "chip", between(0, double(kMostChips)));
-  return self.run([&](Tile &tile) { return tile.programming().program(which, where); });
+  self.run([&](Tile &tile) { tile.programming().program(which, where); });
+}
+
+/// Calls work(arrays) of these tiles, which may not run anything else in the meantime.
+template <class Work>
+void withArrays(const std::vector<SharedTile *> &tiles, const Work &work) {
+  if (tiles.empty()) return;
+  SharedTile::runTogether(tiles, [&] {
+    std::vector<TileProgramming> arrays;
+    for (SharedTile *tile : tiles) arrays.push_back(tile->whole()->programming());
+    work(arrays);
+  });
+}
+
+void programTiles(const std::vector<SharedTile *> &tiles, py::handle number, py::handle chip) {
+  const uint64_t which = readNumber(number);
+  const auto where = readArgument<uint64_t>(chip, "chip", between(0, double(kMostChips)));
+  withArrays(tiles, [&](const auto &arrays) { TileProgramming::programAll(arrays, which, where); });
 }
 
 void programMeasured(SharedTile &self, py::handle conductances, py::handle number) {
@@ -54,6 +71,13 @@ void drift(SharedTile &self, py::handle time, py::handle redraw) {
   const double seconds = readTime(time);
   const auto reading = readArgument<uint64_t>(redraw, "redraw", between(0, double(kMostRedraws)));
   self.run([&](Tile &tile) { tile.programming().drift(seconds, reading); });
+}
+
+void driftTiles(const std::vector<SharedTile *> &tiles, py::handle time, py::handle redraw) {
+  const double seconds = readTime(time);
+  const auto reading = readArgument<uint64_t>(redraw, "redraw", between(0, double(kMostRedraws)));
+  withArrays(tiles,
+             [&](const auto &arrays) { TileProgramming::driftAll(arrays, seconds, reading); });
 }
 
 /// `points` are pairs of a number and a time.
@@ -154,6 +178,12 @@ void bindProgramming(py::class_<SharedTile> &tile) {
       .def("compensation", [](SharedTile &self) {
         return self.run([](Tile &each) { return each.programming().compensation(); });
       });
+}
+
+void bindProgrammingOfTiles(py::module_ &core) {
+  using py::arg;
+  core.def("program_tiles", &programTiles, arg("tiles"), arg("number"), arg("chip") = 0);
+  core.def("drift_tiles", &driftTiles, arg("tiles"), arg("time"), arg("redraw"));
 }
 
 }  // namespace pulsora::bindings

@@ -405,6 +405,7 @@ void bindTile(py::module_ &module) {
            })
       .def("load_state", &loadState, arg("tensors"), arg("values"));
   bindProgramming(made);
+  bindProgrammingOfTiles(module);
   module.def("tile_from_state", &tileFromState, arg("tensors"), arg("values"), arg("device"),
              arg("threads"), "The tile that a state belongs to, in that state.");
   module.def(

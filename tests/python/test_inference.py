@@ -6,6 +6,7 @@ import copy
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 import pulsora as pl
@@ -219,3 +220,34 @@ def test_calibrations_refuse_what_has_no_range() -> None:
         pl.inference.calibrate(model_of(forward=PERFECT).eval(), [X])
     with pytest.raises(ValueError, match="no layer"):
         pl.inference.calibrate(torch.nn.Linear(2, 2).eval(), [X])
+
+
+@pytest.mark.skipif(
+    not torch.cuda.is_available() or pl.cuda_device_count() == 0, reason="no GPU that can be used"
+)
+@pytest.mark.parametrize("compensation", ["none", "global", "per_output", "exact_reference"])
+@pytest.mark.parametrize("scaling", ["output", "tile"])
+def test_programmed_models_on_a_gpu_have_the_arrays_of_the_cpu(
+    compensation: str, scaling: str
+) -> None:
+    settings = {"compensation": compensation, "scaling_per": scaling}
+    model = model_of(**settings).eval()
+    moved = copy.deepcopy(model).cuda()
+    for number, time in ((3, 0.0), (3, 3600.0), (4, 1e7), (4, 1.0)):
+        arrays = []
+        for each in (model, moved):
+            pl.program(each, number)
+            if time > 0.0:
+                pl.drift(each, time)
+            tiles = pl.inference.programmed_tiles(each)
+            arrays.append([(tile.weights, tile.programming.compensation) for tile in tiles])
+        for (weights, factors), (of_gpu, factors_of_gpu) in zip(*arrays, strict=True):
+            assert np.array_equal(weights, of_gpu)
+            assert factors == factors_of_gpu
+    with torch.no_grad():
+        moved[0].weight[1, 2] = float("nan")
+    with pytest.raises(pl.InputError, match="not finite"):
+        pl.program(moved)
+    with torch.no_grad():
+        moved[0].weight[1, 2] = 0.5
+    pl.program(moved)  # the fault is gone with its report

@@ -264,6 +264,26 @@ def test_weights_that_are_not_finite_are_not_programmed() -> None:
         pl.drift(model, 1.0)
 
 
+def test_the_warning_about_zeros_comes_before_the_programming() -> None:
+    tile = pl.Tile(3, 4, pl.InferenceConfig())
+    before = pl.state.dumps(tile.state())
+    with pytest.raises(UserWarning, match="all weights are 0"):  # warnings are errors here
+        tile.programming.program()
+    assert pl.state.dumps(tile.state()) == before
+    model = pl.convert_to_analog(
+        torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2)), pl.InferenceConfig()
+    )
+    with torch.no_grad():
+        model[0].weight.zero_()
+    pl.program(torch.nn.Sequential(model[1]), 1)
+    saved = {name: each.clone() for name, each in model.state_dict().items()}
+    with pytest.raises(UserWarning, match="1 layers have no weight but 0"):
+        pl.program(model)
+    assert all(torch.equal(each, saved[name]) for name, each in model.state_dict().items())
+    assert model[1].held.is_programmed
+    assert not model[0].held.is_programmed
+
+
 def test_zeros_are_programmed_with_a_warning() -> None:
     tile = pl.Tile(3, 4, pl.InferenceConfig())
     with pytest.warns(UserWarning, match="all weights are 0, and are programmed as zeros"):

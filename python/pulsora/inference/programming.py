@@ -37,15 +37,17 @@ def program(model: _M, number: int = 0, *, chip: int = 0) -> _M:
     Raises:
         ValueError: If the model has no layer of InferenceConfig.
         ConfigError: For a bad number.
-        InputError: If a weight is not finite; layers before that one are programmed.
+        InputError: If a weight is not finite; nothing is programmed then.
     """
-    zeros = sum(held.program(weight, number, chip) for held, weight in held_layers(model))
+    layers = held_layers(model)
+    zeros = sum(not weight.any() for _, weight in layers)
     if zeros:
         warnings.warn(
-            f"{zeros} tiles have no weight but 0, and are programmed as zeros; write weights "
+            f"{zeros} layers have no weight but 0, and are programmed as zeros; write weights "
             "before program()",
             stacklevel=2,
         )
+    HeldWeights.program(layers, number, chip)
     return model
 
 
@@ -67,12 +69,7 @@ def drift(model: _M, time: float | str, *, redraw: int = 0) -> _M:
         ConfigError: For a time for which a noise model has no numbers; nothing has changed then.
         StateError: If a layer is not programmed, or has changed since; nothing has changed then.
     """
-    after = seconds(time)
-    layers = held_layers(model)
-    for held, weight in layers:
-        held.require_drift(weight, after)
-    for held, _ in layers:
-        held.drift(after, redraw)
+    HeldWeights.drift(held_layers(model), seconds(time), redraw)
     return model
 
 

@@ -57,12 +57,13 @@ class Programming:
             ConfigError: For a bad number.
             InputError: If a weight is not finite. Nothing has changed then.
         """
-        if self._core.program(number, chip):
+        if not self.written.any():
             warnings.warn(
                 "all weights are 0, and are programmed as zeros: reads see noise without a scale "
                 "as 0; write weights before program()",
                 stacklevel=2,
             )
+        self._core.program(number, chip)
 
     def program_measured(self, conductances: NDArray[np.float32], number: int = 0) -> None:
         """Programs the weights with programmed conductances that were measured.

@@ -44,9 +44,8 @@ class Programmable {
   virtual bool isStale() const = 0;
   virtual const ProgrammedPoint &point() const = 0;
 
-  /// Programs the weights into a chip; reads see the array at time 0. Returns whether all weights
-  /// are 0.
-  virtual bool program(const Context &context, uint64_t number, uint64_t chip) = 0;
+  /// Programs the weights into a chip; reads see the array at time 0.
+  virtual void program(const Context &context, uint64_t number, uint64_t chip) = 0;
   /// program() of an array whose programmed conductances in uS were measured, [dSize, xSize,
   /// devicesOfCell()]; what follows from the number is their drift and their read noise.
   virtual void programMeasured(const Context &context, const float *conductances,
@@ -87,7 +86,7 @@ class Programmable {
   /// The scale of each output: the weight that uses the whole range of a cell.
   virtual std::vector<float> scales(const Context &context) = 0;
   /// Factor of drift compensation on each output.
-  virtual const std::vector<float> &compensation() const = 0;
+  virtual std::vector<float> compensation(const Context &context) const = 0;
 
   /// Samples that have been read since the last program() or drift(), which number the draws of
   /// reads; null unless the device is programmed.

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <cstddef>
-#include <vector>
-
+#include "core/platform.h"
 #include "parameters/field_types.h"
 
 namespace pulsora {
@@ -24,36 +22,50 @@ struct EnumNames<CompensationRead> {
 /// The smallest mean magnitude of readings that counts, relative to the largest weight.
 constexpr double kLeastReadout = 1e-4;
 
-/// Factors on the outputs: mean magnitudes of readings at a reference over those now.
+/// The factor on outputs whose readings had the mean magnitude `reference`, and have `now`.
+PULSORA_HD float compensationFactor(double reference, double now) {
+  const double then = reference < kLeastReadout ? kLeastReadout : reference;
+  return static_cast<float>(then / (now < kLeastReadout ? kLeastReadout : now));
+}
+
+/// The terms of three sums over the outputs of a tile, whose mean weighs outputs by their scales:
+/// of the readings at the reference, of those now, and of the scales.
+struct WeightedReadings {
+  const double *reference;
+  const double *now;
+  const float *scale;
+
+  PULSORA_HD double operator()(int64_t sum, int64_t j) const {
+    const auto weight = static_cast<double>(scale[j]);
+    return sum == 0 ? weight * reference[j] : (sum == 1 ? weight * now[j] : weight);
+  }
+};
+
+/// factor[i] = the factor of output i, and outFactor[i] = scale[i] factor[i].
 ///
 /// `reference` and `now` hold the sum over `inputs` readings of each output, in units of the
-/// output's scale; the mean of the tile weighs outputs by their scales.
-inline std::vector<float> compensationFactors(Compensation rule, const std::vector<double> &now,
-                                              const std::vector<double> &reference,
-                                              const std::vector<float> &scales, double inputs) {
-  const auto ratio = [](double then, double present) {
-    const double low = present < kLeastReadout ? kLeastReadout : present;
-    return static_cast<float>((then < kLeastReadout ? kLeastReadout : then) / low);
-  };
-  std::vector<float> factors(now.size(), 1.0f);
-  if (rule == Compensation::None) return factors;
-  if (rule == Compensation::PerOutput) {
-    for (size_t i = 0; i < now.size(); ++i)
-      factors[i] = ratio(reference[i] / inputs, now[i] / inputs);
-    return factors;
+/// output's scale.
+struct OutputCompensation {
+  Compensation rule;
+  const double *reference;
+  const double *now;
+  const double *sums;  ///< of WeightedReadings
+  double inputs;
+  const float *scale;
+  float *factor;
+  float *outFactor;
+
+  PULSORA_HD void operator()(int64_t i) const {
+    float own = 1.0f;
+    if (rule == Compensation::PerOutput) {
+      own = compensationFactor(reference[i] / inputs, now[i] / inputs);
+    } else if (rule != Compensation::None && sums[2] > 0.0) {
+      const double weight = sums[2] * inputs;
+      own = compensationFactor(sums[0] / weight, sums[1] / weight);
+    }
+    factor[i] = own;
+    outFactor[i] = scale[i] * own;
   }
-  double then = 0.0;
-  double present = 0.0;
-  double weight = 0.0;
-  for (size_t i = 0; i < now.size(); ++i) {
-    const double scale = static_cast<double>(scales[i]);
-    then += scale * reference[i];
-    present += scale * now[i];
-    weight += scale * inputs;
-  }
-  const float factor = weight > 0.0 ? ratio(then / weight, present / weight) : 1.0f;
-  factors.assign(now.size(), factor);
-  return factors;
-}
+};
 
 }  // namespace pulsora

@@ -16,16 +16,12 @@ struct Filler {
   PULSORA_HD void operator()(int64_t i) const { to[i] = value; }
 };
 
-/// Replaces the largest magnitudes of all rows by the largest of all, in one call.
-struct LargestOfRows {
-  float *largest;
-  int64_t rows;
+/// to[i] = *value.
+struct Spreader {
+  const float *value;
+  float *to;
 
-  PULSORA_HD void operator()(int64_t) const {
-    float all = 0.0f;
-    for (int64_t i = 0; i < rows; ++i) all = pulsora::max(all, largest[i]);
-    for (int64_t i = 0; i < rows; ++i) largest[i] = all;
-  }
+  PULSORA_HD void operator()(int64_t i) const { to[i] = *value; }
 };
 
 /// to(i, j) = from(i, j) / scale[i] within [-1, 1]; 0 where the scale is 0.

@@ -41,9 +41,11 @@ InferenceDevice::InferenceDevice(const InferenceParams &params, const CompoundSi
       scale_(Buffer<float>::zeros(site.context, dSize_)),
       largest_(site.context, params.modifies() ? dSize_ : 0),
       outFactor_(Buffer<float>::zeros(site.context, dSize_)),
-      sums_(site.context, dSize_),
-      hostScale_(static_cast<size_t>(dSize_)),
-      factors_(static_cast<size_t>(dSize_), 1.0f),
+      factor_(Buffer<float>::zeros(site.context, dSize_)),
+      range_(site.context, 1),
+      sums_(Buffer<double>::zeros(site.context, dSize_)),
+      reference_(Buffer<double>::zeros(site.context, dSize_)),
+      weighted_(Buffer<double>::zeros(site.context, 3)),
       pass_(site.context, site.periphery.forward, site.periphery.backward, dSize_, xSize_,
             keys_.ofRead(0, Role::Read)),
       readout_(site.context, site.periphery.forward, Pass::Forward, xSize_, dSize_,
@@ -158,8 +160,10 @@ void InferenceDevice::normalise(const Context &context) {
   } else {
     rowAbsMax(context, matrix(weights_), scale_.data());
   }
-  if (params_.scaling_quantile == 1.0f && params_.scaling_per == ScalingPer::Tile)
-    forEach(context, 1, LargestOfRows{scale_.data(), dSize_});
+  if (params_.scaling_quantile == 1.0f && params_.scaling_per == ScalingPer::Tile) {
+    rowAbsMax(context, rowMajor<const float>(scale_.data(), 1, dSize_), range_.data());
+    forEach(context, dSize_, Spreader{range_.data(), scale_.data()});
+  }
   forEach(context, dSize_ * xSize_,
           RowNormaliser{weights_.data(), scale_.data(), xSize_, wanted_.data()});
   restoreScales(context);
@@ -189,13 +193,10 @@ void InferenceDevice::modify(const Context &context) {
   if (isWindowed()) variance_.reserve(context, dSize_ * xSize_);
   const uint64_t number = trainingRead_;
   if (params_.modifier == Modifier::NoiseModel) {
-    copyScales(context);
     const uint64_t programming = modifierProgramming(number);
     const ProgrammedPoint point{programming, modifierTime(number), 0, 0};
-    const std::vector<double> reference = referenceOf(context, point);
-    setFactors(context,
-               realiseCompensated(context, point, reference, realised_.data(), cellVariance()),
-               outFactor_.data());
+    takeReference(context, point);
+    realiseCompensated(context, point, realised_.data(), cellVariance(), outFactor_.data());
     pass_.forward().setCellVariance(cellVariance());
   } else {
     restoreScales(context);
@@ -205,8 +206,10 @@ void InferenceDevice::modify(const Context &context) {
       forEach(context, dSize_, Filler{params_.modifier_range, largest_.data()});
     } else {
       rowAbsMax(context, matrix(weights_), largest_.data());
-      if (params_.modifier_per == ScalingPer::Tile)
-        forEach(context, 1, LargestOfRows{largest_.data(), dSize_});
+      if (params_.modifier_per == ScalingPer::Tile) {
+        rowAbsMax(context, rowMajor<const float>(largest_.data(), 1, dSize_), range_.data());
+        forEach(context, dSize_, Spreader{range_.data(), largest_.data()});
+      }
     }
     WeightModifier modifier{};
     modifier.rule = {params_.modifier,           params_.modifier_std,  params_.modifier_res,

@@ -223,7 +223,7 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   bool isProgrammed() const override { return status_ != Status::Unprogrammed; }
   bool isStale() const override { return status_ == Status::Stale; }
   const ProgrammedPoint &point() const override { return point_; }
-  bool program(const Context &context, uint64_t number, uint64_t chip) override;
+  void program(const Context &context, uint64_t number, uint64_t chip) override;
   void programMeasured(const Context &context, const float *conductances, uint64_t number) override;
   bool isMeasured() const override { return !measured_.empty(); }
   void programMany(const Context &context, const std::vector<ProgrammedPoint> &points) override;
@@ -248,7 +248,7 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
     pass_.forward().convertInputs(context, x, out);
   }
   std::vector<float> scales(const Context &context) override;
-  const std::vector<float> &compensation() const override { return factors_; }
+  std::vector<float> compensation(const Context &context) const override;
   Counters *readCounters() override { return isProgrammed() ? &counters_ : nullptr; }
 
  private:
@@ -277,16 +277,13 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   /// Realises a point: weights [dSize, xSize] and, with a read window, the variances of a read.
   void realiseAt(const Context &context, const ProgrammedPoint &point, float *weights,
                  float *variance);
-  std::vector<double> readout(const Context &context, const ProgrammedPoint &point,
-                              const float *weights, const float *variance);
-  std::vector<double> sumsOfOutputs(const Context &context) const;
-  std::vector<double> referenceOf(const Context &context, const ProgrammedPoint &point);
-  std::vector<float> realiseCompensated(const Context &context, const ProgrammedPoint &point,
-                                        const std::vector<double> &reference, float *weights,
-                                        float *variance);
-  void copyScales(const Context &context);
+  void readOut(const Context &context, const ProgrammedPoint &point, const float *weights,
+               const float *variance, Buffer<double> &sums);
+  void takeReference(const Context &context, const ProgrammedPoint &point);
+  void realiseCompensated(const Context &context, const ProgrammedPoint &point, float *weights,
+                          float *variance, float *outFactor);
   void moveTo(const Context &context, const ProgrammedPoint &point);
-  void setFactors(const Context &context, const std::vector<float> &factors, float *to);
+  void show(const ProgrammedPoint &point);
   void restoreScales(const Context &context);
 
   InferenceParams params_;
@@ -304,11 +301,12 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   Buffer<float> largest_;                // of each output: the magnitude that a modifier refers to
   Buffer<float> outFactor_;              // on each output: s times the compensation
   Buffer<float> scaled_;                 // scratch of updates and backward reads
-  Buffer<double> sums_;                  // of each output
+  Buffer<float> factor_;                 // on each output: the compensation
+  Buffer<float> range_;                  // of the tile: its largest scale or weight
+  Buffer<double> sums_, reference_;      // of readings of each output: now, and to compare with
+  Buffer<double> weighted_;              // sums of WeightedReadings
   std::vector<ProgrammedPoint> points_;  // of a read of several; empty: point_ alone
   Buffer<float> many_, manyVariances_, manyFactors_;  // weights, variances, factors at points_
-  std::vector<float> hostScale_, factors_;
-  std::vector<double> reference_;
   ForwardBackwardPass pass_;
   AnalogRead readout_;
   Status status_ = Status::Unprogrammed;

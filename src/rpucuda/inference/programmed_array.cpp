@@ -34,17 +34,24 @@ void InferenceDevice::requireTime(double time) const {
                 " s; choose an earlier time, or set extrapolate=True in the noise model");
 }
 
-bool InferenceDevice::program(const Context &context, uint64_t number, uint64_t chip) {
+void InferenceDevice::program(const Context &context, uint64_t number, uint64_t chip) {
   PULSORA_CHECK(ConfigError, number <= kMostProgrammings, "number is ", number,
                 "; programmings are numbered from 0 to ", kMostProgrammings);
   PULSORA_CHECK(ConfigError, chip <= kMostChips, "chip is ", chip,
                 "; chips are numbered from 0 to ", kMostChips);
   measured_ = {};
   begin(context, number, chip);
-  moveTo(context, {number, 0.0, 0, chip});
-  float largest = 0.0f;
-  for (const float scale : hostScale_) largest = std::fmax(largest, scale);
-  return largest == 0.0f;
+  const ProgrammedPoint start{number, 0.0, 0, chip};
+  if (params_.compensation != Compensation::Global &&
+      params_.compensation != Compensation::PerOutput) {
+    moveTo(context, start);
+    return;
+  }
+  // The array is realised already: as it was when the reference was read, so that factors are 1.
+  forEach(context, dSize_, Filler{1.0f, factor_.data()});
+  copy(context, rowMajor<const float>(scale_.data(), 1, dSize_),
+       rowMajor(outFactor_.data(), 1, dSize_));
+  show(start);
 }
 
 void InferenceDevice::programMeasured(const Context &context, const float *conductances,
@@ -66,12 +73,11 @@ void InferenceDevice::begin(const Context &context, uint64_t number, uint64_t ch
   realised_.reserve(context, dSize_ * xSize_);
   if (isWindowed()) variance_.reserve(context, dSize_ * xSize_);
   normalise(context);
-  copyScales(context);
   useChip(context, chip);
   status_ = Status::Programmed;
   isModified_ = false;
   points_.clear();
-  reference_ = referenceOf(context, {number, 0.0, 0, chip});
+  takeReference(context, {number, 0.0, 0, chip});
 }
 
 void InferenceDevice::useChip(const Context &context, uint64_t chip) {
@@ -108,8 +114,7 @@ void InferenceDevice::programMany(const Context &context,
       begin(context, point.number, point.chip);
     float *weights = many_.data() + r * cells;
     float *variance = isWindowed() ? manyVariances_.data() + r * cells : nullptr;
-    setFactors(context, realiseCompensated(context, point, reference_, weights, variance),
-               manyFactors_.data() + r * dSize_);
+    realiseCompensated(context, point, weights, variance, manyFactors_.data() + r * dSize_);
   }
   moveTo(context, points.back());
   points_ = points;
@@ -149,15 +154,18 @@ void InferenceDevice::unprogram(const Context &context) {
   dirty_ = true;
   point_ = {};
   counters_ = {};
-  factors_.assign(factors_.size(), 1.0f);
   const ReadKeys keys = keys_.ofRead(0, Role::Read);
   for (AnalogRead *read : reads()) read->setNoiseKey(keys.noise);
 }
 
 void InferenceDevice::moveTo(const Context &context, const ProgrammedPoint &point) {
+  realiseCompensated(context, point, realised_.data(), cellVariance(), outFactor_.data());
+  show(point);
+}
+
+// Lets reads see the array that was realised last.
+void InferenceDevice::show(const ProgrammedPoint &point) {
   points_.clear();
-  factors_ = realiseCompensated(context, point, reference_, realised_.data(), cellVariance());
-  setFactors(context, factors_, outFactor_.data());
   pass_.forward().setCellVariance(cellVariance());
   point_ = point;
   counters_ = {};
@@ -201,65 +209,57 @@ void InferenceDevice::realiseAt(const Context &context, const ProgrammedPoint &p
 }
 
 // The sum of the magnitudes of the one-hot readings of each output.
-std::vector<double> InferenceDevice::readout(const Context &context, const ProgrammedPoint &point,
-                                             const float *weights, const float *variance) {
+void InferenceDevice::readOut(const Context &context, const ProgrammedPoint &point,
+                              const float *weights, const float *variance, Buffer<double> &sums) {
   const MatrixView<const float> seen = rowMajor(weights, dSize_, xSize_);
   if (readout_.parameters().is_perfect || params_.compensation_read == CompensationRead::Exact) {
-    sumRows(context, dSize_, xSize_, MagnitudeTerm{seen}, sums_.data());
-  } else {
-    readout_.setNoiseKey(keyAt(keys_.ofRead(0, Role::Readout).noise, point));
-    readout_.setCellVariance(variance);
-    sumRows(context, dSize_, xSize_, OneHotMagnitude{readout_.oneHot(seen, 0)}, sums_.data());
+    sumRows(context, dSize_, xSize_, MagnitudeTerm{seen}, sums.data());
+    return;
   }
-  return sumsOfOutputs(context);
+  readout_.setNoiseKey(keyAt(keys_.ofRead(0, Role::Readout).noise, point));
+  readout_.setCellVariance(variance);
+  sumRows(context, dSize_, xSize_, OneHotMagnitude{readout_.oneHot(seen, 0)}, sums.data());
 }
 
-std::vector<double> InferenceDevice::sumsOfOutputs(const Context &context) const {
-  std::vector<double> sums(static_cast<size_t>(dSize_));
-  detail::copyToHost(context, sums.data(), sums_.data(), sums_.bytes());
-  return sums;
-}
-
-// The sums that a readout at this point is compared with; makes realised_ anew.
-std::vector<double> InferenceDevice::referenceOf(const Context &context,
-                                                 const ProgrammedPoint &point) {
-  if (params_.compensation == Compensation::None) return {};
-  if (params_.compensation != Compensation::ExactReference) {
-    const ProgrammedPoint start{point.number, 0.0, 0, point.chip};
-    realiseAt(context, start, realised_.data(), cellVariance());
-    return readout(context, start, realised_.data(), cellVariance());
+// Takes the sums that readouts of the programming of a point are compared with. Unless these are of
+// the weights themselves, realised_ then holds the array at time 0.
+void InferenceDevice::takeReference(const Context &context, const ProgrammedPoint &point) {
+  if (params_.compensation == Compensation::None) return;
+  if (params_.compensation == Compensation::ExactReference) {
+    sumRows(context, dSize_, xSize_, MagnitudeTerm{matrix(wanted_)}, reference_.data());
+    return;
   }
-  sumRows(context, dSize_, xSize_, MagnitudeTerm{matrix(wanted_)}, sums_.data());
-  return sumsOfOutputs(context);
+  const ProgrammedPoint start{point.number, 0.0, 0, point.chip};
+  realiseAt(context, start, realised_.data(), cellVariance());
+  readOut(context, start, realised_.data(), cellVariance(), reference_);
 }
 
-// Realises a point and returns the factors of its compensation.
-std::vector<float> InferenceDevice::realiseCompensated(const Context &context,
-                                                       const ProgrammedPoint &point,
-                                                       const std::vector<double> &reference,
-                                                       float *weights, float *variance) {
+// Realises a point, and makes the factors on its outputs.
+void InferenceDevice::realiseCompensated(const Context &context, const ProgrammedPoint &point,
+                                         float *weights, float *variance, float *outFactor) {
+  const Compensation rule = params_.compensation;
   realiseAt(context, point, weights, variance);
-  if (params_.compensation == Compensation::None)
-    return std::vector<float>(static_cast<size_t>(dSize_), 1.0f);
-  return compensationFactors(params_.compensation, readout(context, point, weights, variance),
-                             reference, hostScale_, static_cast<double>(xSize_));
-}
-
-void InferenceDevice::copyScales(const Context &context) {
-  detail::copyToHost(context, hostScale_.data(), scale_.data(), scale_.bytes());
+  if (rule != Compensation::None) readOut(context, point, weights, variance, sums_);
+  if (rule == Compensation::Global || rule == Compensation::ExactReference)
+    sumRows(context, 3, dSize_, WeightedReadings{reference_.data(), sums_.data(), scale_.data()},
+            weighted_.data());
+  forEach(
+      context, dSize_,
+      OutputCompensation{rule, reference_.data(), sums_.data(), weighted_.data(),
+                         static_cast<double>(xSize_), scale_.data(), factor_.data(), outFactor});
 }
 
 std::vector<float> InferenceDevice::scales(const Context &context) {
   if (!isProgrammed() && dirty_) normalise(context);
-  copyScales(context);
-  return hostScale_;
+  std::vector<float> scales(static_cast<size_t>(dSize_));
+  detail::copyToHost(context, scales.data(), scale_.data(), scale_.bytes());
+  return scales;
 }
 
-void InferenceDevice::setFactors(const Context &context, const std::vector<float> &factors,
-                                 float *to) {
-  std::vector<float> scaled(factors);
-  for (size_t i = 0; i < scaled.size(); ++i) scaled[i] *= hostScale_[i];
-  detail::copyFromHost(context, to, scaled.data(), scaled.size() * sizeof(float));
+std::vector<float> InferenceDevice::compensation(const Context &context) const {
+  std::vector<float> factors(static_cast<size_t>(dSize_), 1.0f);
+  if (isProgrammed()) detail::copyToHost(context, factors.data(), factor_.data(), factor_.bytes());
+  return factors;
 }
 
 void InferenceDevice::getConductances(const Context &context, Conductances which, float *out) {
@@ -278,7 +278,7 @@ Value::Map InferenceDevice::statistics(const Context &context) const {
       {"memory_bytes",
        Value(static_cast<uint64_t>(weights_.bytes() + wanted_.bytes() + realised_.bytes()))},
       {"devices", Value(cells * cell_.devices + column_.size())},
-      {"compensation", Value(meanOf(factors_))}};
+      {"compensation", Value(meanOf(compensation(context)))}};
   if (status_ != Status::Programmed) return values;
   // The programming error relative to the weights: squares of the difference over squares.
   Buffer<double> rows(context, 2 * dSize_);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "core/view.h"
 #include "numerics/math.h"
 
@@ -14,6 +16,14 @@ struct GridColumn {
   int64_t count;
   int64_t begin;
   int64_t end;
+};
+
+/// *to = *from: the flag of a tile, to be copied to the host together with others.
+struct FlagTaker {
+  const uint32_t *from;
+  uint32_t *to;
+
+  PULSORA_HD void operator()(int64_t) const { *to = *from; }
 };
 
 /// Packs the blocks of a batch, one after another.

@@ -1,15 +1,84 @@
 #include "tile/tile_programming.h"
 
+#include <map>
+#include <tuple>
+
+#include "core/backend.h"
+#include "core/batched_launches.h"
 #include "linalg/math_util.h"
+#include "tile/grid_functors.h"
 #include "tile/tile_impl.h"
 
 namespace pulsora {
 
-bool TileProgramming::program(uint64_t number, uint64_t chip) {
-  tile_.requireFiniteNow(array_.written(), "weights");
-  const bool zero = array_.program(tile_.context, number, chip);
-  tile_.evaluation = {};
-  return zero;
+void TileProgramming::program(uint64_t number, uint64_t chip) { programAll({*this}, number, chip); }
+
+// Calls call(arrays, context) for the arrays of each backend, device and stream.
+template <class Call>
+void TileProgramming::byStream(const std::vector<TileProgramming> &arrays, const Call &call) {
+  std::map<std::tuple<Backend, int, void *>, std::vector<TileProgramming>> groups;
+  for (const TileProgramming &each : arrays) {
+    const Context &context = each.tile_.context;
+    groups[{context.backend, context.device, context.stream}].push_back(each);
+  }
+  for (const auto &[place, group] : groups) call(group, group.front().tile_.context);
+}
+
+// Calls call(array) for each array; on a GPU, their launches are merged.
+template <class Call>
+void TileProgramming::together(const std::vector<TileProgramming> &arrays, const Call &call) {
+  byStream(arrays, [&](const auto &group, const Context &context) {
+    if (context.onCpu()) {
+      for (const TileProgramming &each : group) call(each);
+      return;
+    }
+    const CudaScope scope(context.device);
+    BatchedLaunches().run(group.size(), [&](size_t i) { call(group[i]); });
+  });
+}
+
+// What Tile::Impl::reportNonfinite() says of each array and, if weights are checked, InputError
+// unless all are finite. A GPU is waited for once.
+void TileProgramming::requireFiniteAll(const std::vector<TileProgramming> &arrays,
+                                       bool checksWeights) {
+  byStream(arrays, [&](const auto &group, const Context &context) {
+    if (context.onCpu()) {
+      for (const TileProgramming &each : group)
+        if (checksWeights) each.tile_.requireFiniteNow(each.array_.written(), "weights");
+      return;
+    }
+    const CudaScope scope(context.device);
+    Buffer<uint32_t> flags(context, 2 * static_cast<int64_t>(group.size()));
+    BatchedLaunches().run(group.size(), [&](size_t i) {
+      const Context &own = group[i].tile_.context;
+      uint32_t *to = flags.data() + 2 * i;
+      forEach(own, 1, FlagTaker{own.nonfiniteFlag, to});
+      if (checksWeights) requireFinite(own, group[i].array_.written(), "weights");
+      forEach(own, 1, FlagTaker{own.nonfiniteFlag, to + 1});
+    });
+    std::vector<uint32_t> seen(2 * group.size());
+    detail::copyToHost(context, seen.data(), flags.data(), flags.bytes());
+    bool finite = true;
+    for (size_t i = 0; i < group.size(); ++i) {
+      if (seen[2 * i] == 0 && seen[2 * i + 1] != 0) {
+        group[i].tile_.clearNonfinite();
+        finite = false;
+      }
+    }
+    for (size_t i = 0; i < group.size(); ++i)
+      if (seen[2 * i] != 0) group[i].tile_.reportNonfinite();
+    PULSORA_CHECK(InputError, finite,
+                  "weights has values that are not finite; nothing was written");
+  });
+}
+
+void TileProgramming::programAll(const std::vector<TileProgramming> &arrays, uint64_t number,
+                                 uint64_t chip) {
+  requireFiniteAll(arrays, true);
+  together(arrays, [&](const TileProgramming &each) {
+    each.array_.program(each.tile_.context, number, chip);
+    each.tile_.evaluation = {};
+  });
 }
 
 void TileProgramming::programMeasured(MatrixView<const float> values, uint64_t number) {
@@ -42,10 +111,20 @@ void TileProgramming::convertInputs(MatrixView<const float> x, MatrixView<float>
 
 std::vector<float> TileProgramming::scales() const { return array_.scales(tile_.context); }
 
-void TileProgramming::drift(double time, uint64_t redraw) {
-  tile_.reportNonfinite();
-  array_.drift(tile_.context, time, redraw);
-  tile_.evaluation = {};
+std::vector<float> TileProgramming::compensation() const {
+  return array_.compensation(tile_.context);
+}
+
+void TileProgramming::drift(double time, uint64_t redraw) { driftAll({*this}, time, redraw); }
+
+void TileProgramming::driftAll(const std::vector<TileProgramming> &arrays, double time,
+                               uint64_t redraw) {
+  for (const TileProgramming &each : arrays) each.requireDrift(time);
+  requireFiniteAll(arrays, false);
+  together(arrays, [&](const TileProgramming &each) {
+    each.array_.drift(each.tile_.context, time, redraw);
+    each.tile_.evaluation = {};
+  });
 }
 
 void TileProgramming::unprogram() {

@@ -18,9 +18,11 @@ class TileProgramming final {
   const ProgrammedPoint &point() const { return array_.point(); }
 
   /// Programs the weights, as programming `number` of a chip; reads see the array at time 0.
-  /// Returns whether all weights are 0. InputError, before anything changes, if a weight is not
-  /// finite.
-  bool program(uint64_t number = 0, uint64_t chip = 0);
+  /// InputError, before anything changes, if a weight is not finite.
+  void program(uint64_t number = 0, uint64_t chip = 0);
+  /// program() of several arrays, whose launches on a GPU are merged.
+  static void programAll(const std::vector<TileProgramming> &arrays, uint64_t number = 0,
+                         uint64_t chip = 0);
   /// program() with programmed conductances in uS that were measured, one row of `values` [dSize
   /// xSize, devicesOfCell()] for each cell. They drift as those of programming `number`.
   /// InputError, before anything changes, if one is negative or not finite.
@@ -36,6 +38,9 @@ class TileProgramming final {
   /// at that time. Any order of times is possible. ConfigError for a time without numbers,
   /// StateError if nothing is programmed or the weights have changed.
   void drift(double time, uint64_t redraw = 0);
+  /// drift() of several arrays, whose launches on a GPU are merged.
+  static void driftAll(const std::vector<TileProgramming> &arrays, double time,
+                       uint64_t redraw = 0);
   /// Returns to reads of the weights.
   void unprogram();
 
@@ -59,11 +64,17 @@ class TileProgramming final {
   /// The scale of each output, the weight that uses the whole range of a cell.
   std::vector<float> scales() const;
   /// Factor of drift compensation on each output.
-  std::vector<float> compensation() const { return array_.compensation(); }
+  std::vector<float> compensation() const;
 
  private:
   friend class Tile;
   TileProgramming(Tile::Impl &tile, Programmable &array) : tile_(tile), array_(array) {}
+
+  template <class Call>
+  static void byStream(const std::vector<TileProgramming> &arrays, const Call &call);
+  template <class Call>
+  static void together(const std::vector<TileProgramming> &arrays, const Call &call);
+  static void requireFiniteAll(const std::vector<TileProgramming> &arrays, bool checksWeights);
 
   Tile::Impl &tile_;
   Programmable &array_;

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import numpy as np
     from numpy.typing import NDArray
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from pulsora.nn.tiles.tile_array import TileArray
     from pulsora.nn.tiles.tile_read import ReadPosition
@@ -121,11 +121,12 @@ class HeldWeights:
             self._version = version_of(weight)
         return same
 
-    def program(self, weight: Tensor, number: int, chip: int = 0) -> int:
-        """Programs the weights; returns the number of tiles all of whose weights are 0."""
-        self._prepare_programming(weight)
-        zeros = [tile._core.program(number, chip) for tile in self.array]  # noqa: SLF001
-        return sum(map(int, zeros))
+    @staticmethod
+    def program(layers: list[tuple[HeldWeights, nn.Parameter]], number: int, chip: int = 0) -> None:
+        """Programs the weights of layers."""
+        for held, weight in layers:
+            held._prepare_programming(weight)  # noqa: SLF001 - of this class
+        _core.program_tiles(_tiles_of(layers), number, chip)
 
     def program_many(self, weight: Tensor, points: list[tuple[int, float]], chip: int) -> None:
         """Programs the weights as at several points of a chip: numbers of programmings and times.
@@ -173,13 +174,21 @@ class HeldWeights:
         for tile in self.array:
             tile._core.require_drift(time)  # noqa: SLF001 - of this package
 
-    def drift(self, time: float, redraw: int) -> None:
-        """Lets reads see the programmed array at that time."""
-        self.array.changes += 1
-        self.points = 1
-        self.affine = None
-        for tile in self.array:
-            tile._core.drift(time, redraw)  # noqa: SLF001 - of this package
+    @staticmethod
+    def drift(layers: list[tuple[HeldWeights, nn.Parameter]], time: float, redraw: int) -> None:
+        """Lets reads see the programmed arrays of layers at that time.
+
+        Raises:
+            ConfigError: For a time for which a noise model has no numbers; nothing has changed.
+            StateError: If a layer is not programmed, or has changed since; nothing has changed.
+        """
+        for held, weight in layers:
+            held.require_drift(weight, time)
+        for held, _ in layers:
+            held.array.changes += 1
+            held.points = 1
+            held.affine = None
+        _core.drift_tiles(_tiles_of(layers), time, redraw)
 
     def converted(self, x: Tensor) -> Tensor:
         """Returns the inputs [m, groups * in_features] as the DACs of the tiles convert them."""
@@ -221,6 +230,10 @@ class HeldWeights:
         self.affine = None
         for tile in self.array:
             tile._core.unprogram()  # noqa: SLF001 - of this package
+
+
+def _tiles_of(layers: list[tuple[HeldWeights, nn.Parameter]]) -> list[_core.Tile]:
+    return [tile._core for held, _ in layers for tile in held.array]  # noqa: SLF001
 
 
 def _warn_once() -> None:

@@ -29,11 +29,20 @@ template <class Functor>
 constexpr JobKernel<ForEach<Functor>> kForEachKernel = {
     &forEachKernel<Functor, 1>, &forEachKernel<Functor, kMostJobs<ForEach<Functor>>>};
 
-/// A warp per row, a lane per part.
 template <class Term>
+struct SumRows {
+  Term term;
+  int64_t rows;
+  int64_t terms;
+  double *out;
+};
+
+/// A warp per row, a lane per part.
+template <class Term, int kJobs>
 __global__ void __launch_bounds__(kForEachThreads)
-    sumRowsKernel(int64_t rows, int64_t terms, Term term, double *out) {
+    sumRowsKernel(const __grid_constant__ Jobs<SumRows<Term>, kJobs> jobs) {
   awaitEarlier();
+  const auto &[term, rows, terms, out] = jobs.ofBlock();
   static_assert(kSumLanes == 32, "a lane of a warp takes one part of the sum");
   constexpr int kWarps = kForEachThreads / kSumLanes;
   const int lane = static_cast<int>(threadIdx.x) % kSumLanes;
@@ -47,6 +56,10 @@ __global__ void __launch_bounds__(kForEachThreads)
   }
 }
 
+template <class Term>
+constexpr JobKernel<SumRows<Term>> kSumRowsKernel = {
+    &sumRowsKernel<Term, 1>, &sumRowsKernel<Term, kMostJobs<SumRows<Term>>>};
+
 }  // namespace gpu
 
 template <class Term>
@@ -54,8 +67,9 @@ void cudaSumRows(const Context &context, int64_t rows, int64_t terms, const Term
                  double *out) {
   if (rows == 0) return;
   const CudaScope scope(context.device);
-  launch(context.stream, gpu::sumRowsKernel<Term>, gridFor(rows * kSumLanes, gpu::kForEachThreads),
-         gpu::kForEachThreads, 0, rows, terms, term, out);
+  launchJob(context.stream, gpu::kSumRowsKernel<Term>,
+            gridFor(rows * kSumLanes, gpu::kForEachThreads), gpu::kForEachThreads, 0,
+            gpu::SumRows<Term>{term, rows, terms, out});
 }
 
 template <class Functor>

@@ -1,6 +1,7 @@
 // The functors of inference/ on a GPU.
 
 #include "cuda/core/for_each.cuh"
+#include "inference/compensation.h"
 #include "inference/functors.h"
 #include "inference/modifiers.h"
 #include "inference/realise.h"
@@ -11,12 +12,14 @@ namespace pulsora {
 
 PULSORA_ON_GPU(Filler);
 PULSORA_ON_GPU(WeightModifier);
-PULSORA_ON_GPU(LargestOfRows);
+PULSORA_ON_GPU(Spreader);
+PULSORA_ON_GPU(OutputCompensation);
 PULSORA_ON_GPU(RowNormaliser);
 PULSORA_ON_GPU(RowQuantile);
 PULSORA_ON_GPU(FactorOfColumns);
 PULSORA_ON_GPU(FactorOfRows);
 PULSORA_ON_GPU(ReferenceColumn);
+PULSORA_SUM_ON_GPU(WeightedReadings);
 PULSORA_SUM_ON_GPU(MagnitudeTerm);
 PULSORA_SUM_ON_GPU(SquaredDifference);
 PULSORA_SUM_ON_GPU(OneHotMagnitude);

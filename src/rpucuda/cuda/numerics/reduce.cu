@@ -14,10 +14,18 @@ struct Largest {
   __device__ float operator()(float a, float b) const { return pulsora::max(a, b); }
 };
 
+struct RowAbsMax {
+  MatrixView<const float> a;
+  float *out;
+};
+
 /// One block per row: numbers and lengths of rows vary widely, and a maximum may be taken in any
 /// order.
-__global__ void __launch_bounds__(kThreads) rowAbsMaxKernel(MatrixView<const float> a, float *out) {
+template <int kJobs>
+__global__ void __launch_bounds__(kThreads)
+    rowAbsMaxKernel(const __grid_constant__ Jobs<RowAbsMax, kJobs> jobs) {
   awaitEarlier();
+  const auto &[a, out] = jobs.ofBlock();
   using Reduce = cub::BlockReduce<float, kThreads>;
   __shared__ typename Reduce::TempStorage storage;
   for (int64_t i = blockIdx.x; i < a.rows; i += gridDim.x) {
@@ -30,6 +38,9 @@ __global__ void __launch_bounds__(kThreads) rowAbsMaxKernel(MatrixView<const flo
     __syncthreads();
   }
 }
+
+constexpr JobKernel<RowAbsMax> kRowAbsMaxKernel = {&rowAbsMaxKernel<1>,
+                                                   &rowAbsMaxKernel<kMostJobs<RowAbsMax>>};
 
 struct FiniteCheck {
   MatrixView<const float> first;
@@ -78,7 +89,7 @@ namespace detail {
 void cudaRowAbsMax(const Context &context, MatrixView<const float> a, float *out) {
   if (a.rows == 0) return;
   const CudaScope scope(context.device);
-  launch(context.stream, rowAbsMaxKernel, gridFor(a.rows, 1), kThreads, 0, a, out);
+  launchJob(context.stream, kRowAbsMaxKernel, gridFor(a.rows, 1), kThreads, 0, RowAbsMax{a, out});
 }
 
 void cudaCheckFinite(const Context &context, MatrixView<const float> a, MatrixView<const float> b) {

@@ -5,6 +5,7 @@
 
 namespace pulsora {
 
+PULSORA_ON_GPU(FlagTaker);
 PULSORA_ON_GPU(BlockPacker);
 PULSORA_ON_GPU(BlockSummer);
 

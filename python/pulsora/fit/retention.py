@@ -110,8 +110,8 @@ def retention(
       all have one persistence.
 
     Each law is also fitted to a part of the cells; the law under which the other cells are
-    likeliest is taken. Of laws that differ by less than 1 in the logarithm, it is the one with the fewest
-    numbers.
+    likeliest is taken. Of laws that differ by less than 1 in the logarithm, it is the one with the
+    fewest numbers.
 
     Args:
         readings: A CSV file with the columns `cell`, `time` in s since the end of programming,

@@ -7,6 +7,9 @@ differs from it, how it drifts, and how its reads fluctuate. It goes into
 `noise_models.from_source("my_memory.h")` a class of a model of your own.
 """
 
+from typing import TYPE_CHECKING
+
+from pulsora._internal.parameters import suggestion
 from pulsora.noise_models import models, source
 from pulsora.noise_models.models import *  # noqa: F403 - the core names its models
 from pulsora.noise_models.source import *  # noqa: F403
@@ -15,3 +18,9 @@ from pulsora.noise_models.tables import from_table
 __all__ = ["from_table"]
 __all__ += models.__all__
 __all__ += source.__all__
+
+if not TYPE_CHECKING:  # a type checker knows the names, and reports others itself
+
+    def __getattr__(name: str) -> object:
+        hint = suggestion(name, models.MODELS)
+        raise AttributeError(f"pulsora.noise_models has no noise model {name!r}{hint}")

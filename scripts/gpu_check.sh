@@ -62,7 +62,7 @@ check() { # check NAME TOOL TESTS
 named=(accumulation_conv adapter_gradients adapter_span asymmetric bench capture conversion_outputs 'cuda*'
   evaluation 'forecast_*' gated_adapter gpu_source hardware_aware hugging_face hybrid_runs inference 'lowrank*'
   'peft*' programming reseed step_graph steps tile_grid torch_conv torch_cuda torch_recurrent training_step
-  integer_reads mixed_precision transfer vector_cells weight_penalties weight_scaling write_verify)
+  automatic_transfers hardware_counts integer_reads mixed_precision noise_source transfer vector_cells verify_read weight_penalties weight_scaling write_verify)
 python_tests() {
   local files=() name
   for name in "${named[@]}"; do files+=(tests/python/test_$name.py); done # $name may hold a *

@@ -7,6 +7,7 @@
 #include "tile/tile.h"
 #include "tile/tile_test_util.h"
 #include "util/pulse_test_util.h"
+#include "util/state_test_util.h"
 
 namespace pulsora::testing {
 namespace {

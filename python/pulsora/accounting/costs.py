@@ -135,5 +135,5 @@ def _require_number(name: str, value: object) -> None:
     if value is None:
         return
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or value < 0:  # type: ignore[arg-type]
+    if not is_number or not 0 <= value < math.inf:  # type: ignore[operator]
         raise ValueError(f"{name} is {value!r}; give a finite number, 0 or more")

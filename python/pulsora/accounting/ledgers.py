@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from pulsora.accounting.costs import EVENTS, Costs
 from pulsora.tile import Tile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from torch import nn
 
@@ -230,7 +231,7 @@ def ledger(
         costs = Costs.from_dict(costs)
     if isinstance(model, Tile):
         model = {"tile": model}
-    named = model.items() if hasattr(model, "items") else _tiles_of(model)
+    named = model.items() if isinstance(model, Mapping) else _tiles_of(model)
     return Ledger(
         [TileCounts(name, (t.d_size, t.x_size), t.hardware_counts()) for name, t in named], costs
     )

@@ -68,6 +68,8 @@ def gradients(
     dy: Tensor, x: Tensor, v: Tensor, codes: Tensor | None, u: Tensor, u_layout: str, scale: float
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
     """Gradients of x, v, codes and u, in their type, which torch can differentiate again."""
+    if x.is_cuda:
+        x.new_zeros(())  # a first launch, without which cuBLAS warns in a thread of autograd
     wide = u if u_layout == "kn" else u.mT
     h, g = x @ v, dy @ wide * scale
     gated_h, gated_g = (h, g) if codes is None else (h * codes, g * codes)

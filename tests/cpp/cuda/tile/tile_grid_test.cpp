@@ -207,9 +207,8 @@ TEST(CudaTileGrid, Property36_HasTheBitsOfItsTilesInEveryShape) {
     const auto &cuts = shape.second;
     SCOPED_TRACE(name);
     const bool large = cuts.rows.back() > 1000;
-    for (const TileConfig &config : {singleConfig(), lrttConfig([&](Parts &p) {
-                                       p.lrtt.transfer_every = 2 * cuts.batch;
-                                     })}) {
+    for (const TileConfig &config :
+         {singleConfig(), lrttConfig([&](Parts &p) { p.lrtt.transfer_every = 2 * cuts.batch; })}) {
       if (large && config.compound.model().kind == "single") continue;
       expectSame(trainGrid(gpuContext(), cuts, config, false),
                  trainGrid(gpuContext(), cuts, config, true));

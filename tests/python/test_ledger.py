@@ -149,7 +149,7 @@ def test_bad_counts_are_refused() -> None:
 
 def test_the_costs_of_the_examples_load(tmp_path: Path) -> None:
     costs = Costs.load(ROOT / "examples" / "costs.toml")
-    assert costs.events["adc"].energy == 1.56
+    assert costs.events["adc"].energy == 1.67
     assert costs.lines_per_adc == 128
     bad = tmp_path / "bad.toml"
     bad.write_text("[events.adc]\nenergy = -1\n")

@@ -109,12 +109,13 @@ def serve() -> None:
     runs: dict[str, Callable[[], object]] = {}
     for line in sys.stdin:
         config, part, times = json.loads(line)
+        if not times:  # how often: by a tile of its own, so that all processes do the same
+            print(json.dumps(times_for(part_of(config, part))), flush=True)
+            continue
         key = f"{config} {part}"
         if key not in runs:
             runs[key] = part_of(config, part)
-            seconds(runs[key], 3)
-        times = times or times_for(runs[key])
-        print(json.dumps([seconds(runs[key], times), times]), flush=True)
+        print(json.dumps(seconds(runs[key], times)), flush=True)
 
 
 class Build:
@@ -129,14 +130,13 @@ class Build:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
 
-    def time(self, config: str, part: str, times: int = 0) -> tuple[float, int]:
-        """Seconds of one run, and how many were timed."""
-        assert self._process.stdin is not None  # noqa: S101 - they are pipes
-        assert self._process.stdout is not None  # noqa: S101
+    def ask(self, config: str, part: str, times: int = 0) -> Any:  # noqa: ANN401
+        """Seconds of one of `times` runs; without `times` the number that should be timed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([config, part, times]) + "\n")
         self._process.stdin.flush()
-        found: tuple[float, int] = tuple(json.loads(self._process.stdout.readline()))
-        return found
+        return json.loads(self._process.stdout.readline())
 
     def close(self) -> None:
         """Ends the process."""
@@ -151,18 +151,16 @@ def beside(folder: str, rounds: int) -> list[str]:
     for _ in range(STARTS):
         builds = [Build(None), Build(folder), Build(None)]
         for (config, part), columns in found.items():
-            times = builds[0].time(config, part)[1]
+            times = builds[0].ask(config, part)
             for number in range(rounds // STARTS + 1):
                 for which in (0, 1, 2) if number % 2 else (2, 1, 0):
-                    value = builds[which].time(config, part, times)[0]
+                    value = builds[which].ask(config, part, times)
                     if number:  # the first round warms up
                         columns[which].append(value)
         for build in builds:
             build.close()
-    lines = [
-        "| configuration | part | other build, us | this build, us | this / other, % "
-        "| this / this again, % |", "|---" * 6 + "|",
-    ]  # fmt: skip
+    heads = ("other build, us", "this build, us", "this / other, %", "this / this again, %")
+    lines = [f"| configuration | part | {' | '.join(heads)} |", "|---" * 6 + "|"]
     for (config, part), (ours, other, again) in found.items():
         numbers = " | ".join(f"{1e6 * statistics.median(one):.1f}" for one in (other, ours))
         lines.append(

@@ -15,6 +15,7 @@ from conftest import ROOT
 from pulsora.accounting import EVENTS, Cost, Costs
 from pulsora.records import files
 from pulsora.records.collect import epoch_record
+from pulsora.report.counts import ledger_section
 from pulsora.report.page import page
 from pulsora.report.runs import load
 
@@ -149,7 +150,7 @@ def test_bad_counts_are_refused() -> None:
 
 def test_the_costs_of_the_examples_load(tmp_path: Path) -> None:
     costs = Costs.load(ROOT / "examples" / "costs.toml")
-    assert costs.events["adc"].energy == 1.56
+    assert costs.events["adc"].energy == 1.67
     assert costs.lines_per_adc == 128
     bad = tmp_path / "bad.toml"
     bad.write_text("[events.adc]\nenergy = -1\n")
@@ -166,12 +167,39 @@ def test_a_report_has_the_ledger(tmp_path: Path) -> None:
     assert "<h2>Ledger</h2>" in text
     assert f"<td>{pl.ledger(model).total.array_read}</td>" in text
     assert "mixed precision" in text
-    assert "energy, pJ" not in text
-    assert "energy, pJ" in page(runs, priced())
+    assert "<th>energy</th>" not in text
+    assert "<th>energy</th>" in page(runs, priced())
     for tile in record["tiles"]:
         del tile["hardware"]
     (tmp_path / files.FILE).write_bytes(files.to_lines([files.run_line("a", {}), record]))
     assert "<h2>Ledger</h2>" not in page(load([tmp_path]))
+
+
+def test_a_report_shows_numbers_with_units(tmp_path: Path) -> None:
+    model = model_of(pl.SingleConfig())
+    record = epoch_record(model, 1, {"loss": 1.0})
+    lines = [files.run_line("a", {}), record, epoch_record(model, 2, {"loss": 1.0})]
+    (tmp_path / files.FILE).write_bytes(files.to_lines(lines))
+    reads = pl.ledger(model).total.array_read
+    costs = Costs({"array_read": Cost(energy=5e6 / reads)}, {"cell": 1000.0, "dac": 0, "adc": 0})
+    heads, [found] = ledger_section(load([tmp_path]), costs)
+    rows = dict(found.rows)
+    at = heads.index("reads")
+    assert (rows["total"][at], rows["total per epoch"][at]) == (f"{reads}", f"{reads / 2:.3g}")
+    assert list(rows)[:2] == ["0: W (visible)", "2: W (visible)"]
+    assert rows["total"][heads.index("area")] == "0.055\u202fmm\u00b2"
+    assert "costs that are not known: " in found.notes[0]
+    costs = Costs(
+        {name: Cost(0.0, 0.0) for name in EVENTS} | {"array_read": Cost(5e6 / reads, 0.1)}
+    )
+    heads, [found] = ledger_section(load([tmp_path]), costs)
+    rows = dict(found.rows)
+    at = heads.index("energy")
+    assert (rows["total"][at], rows["total per epoch"][at]) == (
+        "5\u202f\u00b5J",
+        "2.5\u202f\u00b5J",
+    )
+    assert rows["total"][heads.index("time")] == f"{0.1 * reads:.3g}\u202fns"
 
 
 def test_damaged_counts_in_records_are_refused(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pulsora.accounting.ledgers import Ledger, TileCounts
+from pulsora.report.series import shown_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from pulsora.accounting.ledgers import Row
     from pulsora.report.runs import ShownRun
 
-__all__ = ["ledger_of", "ledger_section"]
+__all__ = ["RunLedger", "ledger_of", "ledger_section"]
 
 _COLUMNS = {
     "pulse": "pulses",
@@ -25,12 +27,30 @@ _COLUMNS = {
     "adc": "ADC",
     "digital_operation": "digital operations",
     "digital_byte": "digital bytes",
-    "energy": "energy, pJ",
-    "time": "time, ns",
-    "area": "area, um2",
+    "energy": "energy",
+    "time": "time",
+    "area": "area",
 }
 _MOST_ROWS = 100  # arrays of a run
-_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_SPACE = "\u202f"
+# Units by the steps of 1000 that a number is above the first.
+_COUNTS = ("", "k", "M", "G", "T", "P")
+_UNITS = {"energy": ("pJ", "nJ", "\u00b5J", "mJ", "J", "kJ"), "time": ("ns", "\u00b5s", "ms", "s")}
+
+
+@dataclass(frozen=True)
+class RunLedger:
+    """The ledger of a run as it is shown.
+
+    Attributes:
+        number: Number of the run.
+        notes: What a reader should know.
+        rows: Name of each row and its numbers with their units.
+    """
+
+    number: int
+    notes: list[str]
+    rows: list[tuple[str, list[str]]]
 
 
 def ledger_of(run: ShownRun, costs: Costs | None = None) -> Ledger | None:
@@ -44,40 +64,51 @@ def ledger_of(run: ShownRun, costs: Costs | None = None) -> Ledger | None:
 
 def ledger_section(
     runs: Sequence[ShownRun], costs: Costs | None
-) -> tuple[list[str], list[tuple[int, tuple[str, str], list[str]]], list[str]]:
-    """Heads of columns, rows (number of the run, layer and array, numbers), and notes."""
-    rows: list[tuple[int, Row, float]] = []
-    note = "Digital SGD and mixed precision are what they would do for the same samples."
-    notes = [f"Events until the last epoch, as hardware would have them. {note}"]
-    for number, run in enumerate(runs):
-        found = ledger_of(run, costs)
-        if found is None:
-            continue
-        rows += [(number, row, 1.0) for row in (*found.rows[:_MOST_ROWS], found.total)]
-        rows.append((number, found.total, float(len(run.epochs))))
-        rows += [(number, row, 1.0) for row in found.alternatives.values()]
-        if len(found.rows) > _MOST_ROWS:
-            notes.append(f"{run.label}: the first {_MOST_ROWS} of {len(found.rows)} rows.")
-        if found.missing:
-            notes.append(f"{run.label}: costs that are not known: {', '.join(found.missing)}.")
-    names = [name for name in _COLUMNS if any(getattr(row, name) for _, row, _ in rows)]
-    lines = []
-    for number, row, by in rows:
-        layer = row.layer if by == 1.0 else "per epoch"
-        values = [getattr(row, name) for name in names]
-        shown = [
-            _shown(value if value is None or name == "area" else value / by)
-            for name, value in zip(names, values, strict=True)
-        ]
-        lines.append((number, (layer, row.array), shown))
-    return [_COLUMNS[name] for name in names], lines, notes
+) -> tuple[list[str], list[RunLedger]]:
+    """Heads of the columns of numbers, and the ledger of each run that has one."""
+    found = [(number, ledger_of(run, costs)) for number, run in enumerate(runs)]
+    ledgers = [(number, one) for number, one in found if one is not None]
+    rows = [row for _, one in ledgers for row in (one.total, *one.alternatives.values())]
+    names = [name for name in _COLUMNS if any(getattr(row, name) for row in rows)]
+    heads = [_COLUMNS[name] for name in names]
+    return heads, [
+        _run_ledger(number, one, len(runs[number].epochs), names) for number, one in ledgers
+    ]
 
 
-def _shown(value: float | None) -> str:
-    """A number with four digits and a prefix."""
+def _run_ledger(number: int, ledger: Ledger, epochs: int, names: Sequence[str]) -> RunLedger:
+    notes = []
+    if len(ledger.rows) > _MOST_ROWS:
+        notes.append(f"the first {_MOST_ROWS} of {len(ledger.rows)} rows")
+    if ledger.missing:
+        notes.append(f"costs that are not known: {', '.join(ledger.missing)}")
+    rows = [
+        (f"{row.layer}: {shown_name(row.array)}", _numbers(row, names))
+        for row in ledger.rows[:_MOST_ROWS]
+    ]
+    rows.append(("total", _numbers(ledger.total, names)))
+    rows.append(("total per epoch", _numbers(ledger.total, names, epochs)))
+    rows += [(f"by {name}", _numbers(row, names)) for name, row in ledger.alternatives.items()]
+    return RunLedger(number, notes, rows)
+
+
+def _numbers(row: Row, names: Sequence[str], epochs: int = 1) -> list[str]:
+    return [_shown(name, getattr(row, name), 1 if name == "area" else epochs) for name in names]
+
+
+def _shown(name: str, value: float | None, by: int) -> str:
+    """A number with three digits and its unit."""
     if value is None:
         return "-"
-    for factor, prefix in _PREFIXES:
-        if value >= factor:
-            return f"{value / factor:.4g}\u202f{prefix}"
-    return f"{value:.4g}"
+    value /= by
+    if name == "area":
+        return (
+            f"{value:.3g}{_SPACE}\u00b5m\u00b2"
+            if value < 1e4
+            else f"{value / 1e6:.3g}{_SPACE}mm\u00b2"
+        )
+    units = list(_UNITS.get(name, _COUNTS))
+    while value >= 999.5 and len(units) > 1:
+        value /= 1000.0
+        del units[0]
+    return f"{value:.3g}{_SPACE}{units[0]}".rstrip(_SPACE)

@@ -97,8 +97,8 @@ def _metric(name: str, value: float | None) -> str:
 def _number(value: float | None) -> str:
     if value is None:
         return "-"
-    if float(value).is_integer() and abs(value) < 1e15:
-        return f"{int(value):,}".replace(",", "\u202f")
+    if (abs(value) >= 1e4 or float(value).is_integer()) and abs(value) < 1e15:
+        return f"{round(value):,}".replace(",", "\u202f")
     return f"{value:.4g}"
 
 
@@ -178,25 +178,33 @@ def _arrays(runs: Sequence[ShownRun]) -> str:
             + "".join(f"<td>{_number(value)}</td>" for value in numbers)
         )
     heads = ["run", "layer", "array", "cells", "at a bound, %", "pulses per cell"]
-    table = _table([*heads, "mean", "std", "least", "greatest"], lines)
+    table = _table([*heads, "mean", "std", "least", "greatest"], lines, names=3)
     if len(rows) > _MOST_ROWS:
         table += f"<p>The first {_MOST_ROWS} of {len(rows)} arrays are listed.</p>"
     return f"<section><h2>Arrays after the last epoch</h2>{table}</section>"
 
 
 def _ledger(runs: Sequence[ShownRun], costs: Costs | None) -> str:
-    heads, rows, notes = ledger_section(runs, costs)
-    if not rows:
+    heads, found = ledger_section(runs, costs)
+    if not found:
         return ""
-    lines = [
-        f"<th>{_swatch(number)} {escape(runs[number].label)}</th>"
-        + "".join(f"<th>{escape(text)}</th>" for text in texts)
-        + "".join(f"<td>{value}</td>" for value in values)
-        for number, texts, values in rows
-    ]
-    said = "".join(f"<p>{escape(note)}</p>" for note in notes)
-    table = _table(["run", "layer", "array", *heads], lines)
-    return f"<section><h2>Ledger</h2>{said}{table}</section>"
+    lines = []
+    for one in found:
+        notes = escape("; ".join(one.notes))
+        label = f"{_swatch(one.number)} {escape(runs[one.number].label)}"
+        lines.append(
+            f"<th class='run' colspan='{1 + len(heads)}'>{label} <small>{notes}</small></th>"
+        )
+        lines += [
+            f"<th>{escape(name)}</th>" + "".join(f"<td>{value}</td>" for value in values)
+            for name, values in one.rows
+        ]
+    said = (
+        "<p>Events until the last epoch, as hardware would have them; DAC and ADC are conversions; "
+        "k, M and G are 10\u00b3, 10\u2076 and 10\u2079. The last rows of a run are what digital "
+        "SGD and mixed precision would do for the same samples.</p>"
+    )
+    return f"<section><h2>Ledger</h2>{said}{_table(['layer: array', *heads], lines)}</section>"
 
 
 def _settings(runs: Sequence[ShownRun]) -> str:
@@ -277,9 +285,12 @@ def _swatch(number: int) -> str:
     )
 
 
-def _table(heads: Sequence[str], rows: Iterable[str], *, text: bool = False) -> str:
-    """A table; heads and rows are HTML already."""
-    top = "".join(f"<th>{head}</th>" for head in heads)
+def _table(heads: Sequence[str], rows: Iterable[str], *, text: bool = False, names: int = 1) -> str:
+    """A table, whose first `names` columns are names; heads and rows are HTML already."""
+    top = "".join(
+        f"<th{' class=name' if number < names else ''}>{head}</th>"
+        for number, head in enumerate(heads)
+    )
     lines = "".join(f"<tr>{row}</tr>" for row in rows)
     kind = "text" if text else "numbers"
     return (

@@ -21,11 +21,18 @@ th, td { padding: .2rem .7rem; border-bottom: 1px solid #e2e2e2; text-align: lef
   vertical-align: top; }
 thead th { border-bottom: 1px solid #888; }
 tbody th { font-weight: normal; white-space: nowrap; }
-.numbers td, .numbers thead th { text-align: right; white-space: nowrap;
-  font-variant-numeric: tabular-nums; }
-.numbers thead th:first-child { text-align: left; }
+.numbers td, .numbers thead th { text-align: right; font-variant-numeric: tabular-nums; }
+.numbers td { white-space: nowrap; }
+.numbers thead th { vertical-align: bottom; }
+.numbers thead .name { text-align: left; }
+.numbers .run { white-space: normal; padding-top: .6rem; }
+.run small { color: #555; margin-left: .5rem; }
 .text td { overflow-wrap: anywhere; min-width: 6rem; }
 footer { margin-top: 2rem; color: #666; font-size: .8rem; }
+@media (max-width: 1000px) {
+  table { font-size: .76rem; }
+  th, td { padding: .2rem .35rem; }
+}
 @media print {
   @page { margin: 14mm; }
   body { font-size: 9.5pt; max-width: none; padding: 0; }

@@ -17,7 +17,7 @@ import torch
 import pulsora as pl
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -77,6 +77,15 @@ CONFIGS: dict[str, Callable[[], pl.TileConfig]] = {
 def _fixed_seed() -> None:
     """Seeds torch, so that a test's random numbers do not depend on the tests before."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _gradients_stay_on() -> Iterator[None]:
+    """Fails a test after which torch records no gradients, and switches them on for the others."""
+    yield
+    is_on = torch.is_grad_enabled()
+    torch.set_grad_enabled(True)
+    assert is_on, "the test has left torch's gradients switched off"
 
 
 @pytest.fixture(params=DEVICES)

@@ -32,11 +32,14 @@ class _HeldProduct(torch.autograd.Function):
         bias: Tensor | None,
         held: HeldWeights | FollowedWeights,
         position: ReadPosition,
+        recorded: bool,
     ) -> Tensor:
         held.before_read(weight, evaluation=position.evaluation)
         numbers = held.numbers(position)
-        # The gradient of W takes the inputs that the array saw.
-        ctx.save_for_backward(held.converted(x) if ctx.needs_input_grad[1] else x, weight, bias)
+        if recorded:
+            # The gradient of W takes the inputs that the array saw.
+            seen = held.converted(x) if ctx.needs_input_grad[1] else x
+            ctx.save_for_backward(seen, weight, bias)
         ctx.held, ctx.position, ctx.numbers = held, position, numbers
         y = held.array.forward(x, position)
         return y if bias is None else y + bias
@@ -56,6 +59,7 @@ class _HeldProduct(torch.autograd.Function):
             dx,
             held.gradient(seen, d).reshape(weight.shape).to(weight.dtype) if needs_weight else None,
             d.sum(0).to(bias.dtype) if needs_bias else None,
+            None,
             None,
             None,
         )
@@ -81,6 +85,6 @@ def read_held(
     shape, steps, training = rows
     position = held.array.begin_read(shape, steps, training=training)
     y: Tensor = _HeldProduct.apply(  # type: ignore[no-untyped-call]
-        x, weight, bias, held, position
+        x, weight, bias, held, position, torch.is_grad_enabled()
     )
     return y

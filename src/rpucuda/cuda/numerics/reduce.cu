@@ -1,4 +1,5 @@
 #include <cub/cub.cuh>
+#include <type_traits>
 
 #include "core/buffer.h"
 #include "cuda/core/launch.cuh"
@@ -9,6 +10,7 @@ namespace pulsora {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kWarp = 32;
 
 struct Largest {
   __device__ float operator()(float a, float b) const { return pulsora::max(a, b); }
@@ -19,28 +21,37 @@ struct RowAbsMax {
   float *out;
 };
 
-/// One block per row: numbers and lengths of rows vary widely, and a maximum may be taken in any
-/// order.
-template <int kJobs>
+/// kRowThreads threads share a row: all of a block, or a warp. A maximum may be taken in any order.
+template <int kRowThreads, int kJobs>
 __global__ void __launch_bounds__(kThreads)
     rowAbsMaxKernel(const __grid_constant__ Jobs<RowAbsMax, kJobs> jobs) {
+  constexpr int kRows = kThreads / kRowThreads;  // of a block at a time
   awaitEarlier();
   const auto &[a, out] = jobs.ofBlock();
-  using Reduce = cub::BlockReduce<float, kThreads>;
-  __shared__ typename Reduce::TempStorage storage;
-  for (int64_t i = blockIdx.x; i < a.rows; i += gridDim.x) {
+  using Reduce = std::conditional_t<kRows == 1, cub::BlockReduce<float, kThreads>,
+                                    cub::WarpReduce<float, kRowThreads>>;
+  __shared__ typename Reduce::TempStorage storage[kRows];
+  const int mine = static_cast<int>(threadIdx.x) / kRowThreads;
+  const int lane = static_cast<int>(threadIdx.x) % kRowThreads;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kRows;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kRows + mine; i < a.rows; i += stride) {
     const VectorView<const float> row = a.row(i);
     float largest = 0.0f;
-    for (int64_t j = threadIdx.x; j < row.size; j += kThreads)
+    for (int64_t j = lane; j < row.size; j += kRowThreads)
       largest = pulsora::max(largest, pulsora::abs(row[j]));
-    largest = Reduce(storage).Reduce(largest, Largest{});
-    if (threadIdx.x == 0) out[i] = largest;
-    __syncthreads();
+    largest = Reduce(storage[mine]).Reduce(largest, Largest{});
+    if (lane == 0) out[i] = largest;
+    if constexpr (kRows == 1) {
+      __syncthreads();
+    } else {
+      __syncwarp();
+    }
   }
 }
 
-constexpr JobKernel<RowAbsMax> kRowAbsMaxKernel = {&rowAbsMaxKernel<1>,
-                                                   &rowAbsMaxKernel<kMostJobs<RowAbsMax>>};
+template <int kRowThreads>
+constexpr JobKernel<RowAbsMax> kRowAbsMaxKernel = {
+    &rowAbsMaxKernel<kRowThreads, 1>, &rowAbsMaxKernel<kRowThreads, kMostJobs<RowAbsMax>>};
 
 struct FiniteCheck {
   MatrixView<const float> first;
@@ -89,7 +100,14 @@ namespace detail {
 void cudaRowAbsMax(const Context &context, MatrixView<const float> a, float *out) {
   if (a.rows == 0) return;
   const CudaScope scope(context.device);
-  launchJob(context.stream, kRowAbsMaxKernel, gridFor(a.rows, 1), kThreads, 0, RowAbsMax{a, out});
+  constexpr int kWarpRows = kThreads / kWarp;
+  if (a.cols < kThreads && a.rows >= kWarpRows) {  // most threads of a block would have no element
+    launchJob(context.stream, kRowAbsMaxKernel<kWarp>, gridFor(a.rows, kWarpRows), kThreads, 0,
+              RowAbsMax{a, out});
+  } else {
+    launchJob(context.stream, kRowAbsMaxKernel<kThreads>, gridFor(a.rows, 1), kThreads, 0,
+              RowAbsMax{a, out});
+  }
 }
 
 void cudaCheckFinite(const Context &context, MatrixView<const float> a, MatrixView<const float> b) {

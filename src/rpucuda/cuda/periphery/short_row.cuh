@@ -45,9 +45,11 @@ __device__ inline bool readShortRowOnce(const PlainRead &r, const Quad &quad, fl
                                         int32_t round, const Store &store) {
   constexpr int kAtOnce = 4;
   const MatrixView<const float> w = r.weights;
+  // Few lines are divided among all threads of the quad.
+  const int atOnce = w.rows <= kQuad ? 1 : w.rows <= 2 * kQuad ? 2 : kAtOnce;
   bool clipped = false;
 #pragma unroll 1
-  for (int64_t first = quad.place * kAtOnce; first < w.rows; first += kQuad * kAtOnce) {
+  for (int64_t first = quad.place * atOnce; first < w.rows; first += kQuad * atOnce) {
     float sums[kAtOnce] = {};
     const float *line[kAtOnce];
 #pragma unroll
@@ -56,11 +58,11 @@ __device__ inline bool readShortRowOnce(const PlainRead &r, const Quad &quad, fl
     convertInputs(r.input, quad.row, 0, w.cols, 1, scale, round, [&](int64_t j, float u) {
 #pragma unroll
       for (int q = 0; q < kAtOnce; ++q)
-        sums[q] = pulsora::fma(line[q][j * w.colStride], u, sums[q]);
+        if (q < atOnce) sums[q] = pulsora::fma(line[q][j * w.colStride], u, sums[q]);
     });
 #pragma unroll
     for (int q = 0; q < kAtOnce; ++q) {
-      if (first + q >= w.rows) continue;
+      if (q >= atOnce || first + q >= w.rows) continue;
       const Reading read = readingOf(r.output, quad.row, first + q, sums[q], round);
       clipped |= read.clipped != 0;
       store(first + q, read.value * (scale * r.output.outScale));

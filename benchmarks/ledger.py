@@ -1,6 +1,6 @@
 """Times counting for ledgers: `pl.ledger` in a training loop, and steps beside another build.
 
-    OMP_NUM_THREADS=1 python benchmarks/ledger.py [--against PYTHON_FOLDER] [--rounds 60] [--out FILE]
+    OMP_NUM_THREADS=1 python benchmarks/ledger.py [--against FOLDER] [--rounds 60] [--out FILE]
 
 Everything runs on one thread and is timed by the clock of the process, which other processes
 disturb little. What is compared runs in turn, in an order that alternates; a figure is the median

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cooperative_groups.h>
 
 #include "cuda/core/launch.cuh"
@@ -10,26 +11,41 @@ namespace {
 
 constexpr int kRepeatThreads = 256;
 constexpr int kRepeatBlocksPerSm = 2;
-constexpr int kRepeatDepth = 16;  // products per slice
-constexpr int kRepeatSide = 16;   // threads along the rows and along the outputs of a piece
+constexpr int kRepeatWarps = kRepeatThreads / 32;
+constexpr int kRepeatSide = 16;  // threads along the rows and along the outputs of a piece
 static_assert(kRepeatSide * kRepeatSide == kRepeatThreads, "a thread per part of a piece");
 
+// Rows and outputs of a piece. Blocks with small pieces have little to multiply between two waits
+// for memory, so that their slices are deeper.
+constexpr int kLarge = 64;
+constexpr int kSmall = 32;
+template <int kSize>
+constexpr int kRepeatDepth = kSize == kSmall ? 64 : 16;  // products per slice
+
 template <class T, int kSize>
-using Slice = T[kRepeatDepth][kSize + 4];  // lines of whole quads, in different banks
+using Slice = T[kRepeatDepth<kSize>][kSize + 4];  // lines of whole quads, in different banks
+
+/// Shared memory for a slice of inputs and one of weights, of any size and type.
+__device__ unsigned char *sliceMemory() {
+  constexpr size_t kSlice = std::max(sizeof(Slice<float, kSmall>), sizeof(Slice<float, kLarge>));
+  __shared__ __align__(16) unsigned char memory[2 * kSlice];
+  return memory;
+}
 
 /// A thread's share of a slice of kSize rows of a matrix from row0 on; 0 outside. It is asked for
 /// while the slice before it is multiplied.
 template <class T, int kSize>
 struct SliceLoader {
-  static constexpr int kElements = kSize * kRepeatDepth;
+  static constexpr int kDepth = kRepeatDepth<kSize>;
+  static constexpr int kElements = kSize * kDepth;
 
   MatrixView<const float> m;
   int64_t row0;
   T held[kElements / kRepeatThreads];
 
   /// Row and depth of an element: neighbouring threads read neighbours in memory.
-  __device__ int rowOf(int i) const { return m.colStride == 1 ? i / kRepeatDepth : i % kSize; }
-  __device__ int depthOf(int i) const { return m.colStride == 1 ? i % kRepeatDepth : i / kSize; }
+  __device__ int rowOf(int i) const { return m.colStride == 1 ? i / kDepth : i % kSize; }
+  __device__ int depthOf(int i) const { return m.colStride == 1 ? i % kDepth : i / kSize; }
 
   template <class Of>
   __device__ void ask(int64_t k0, const Of &of) {
@@ -64,7 +80,7 @@ struct ThreadSums {
 
   __device__ void add(const Factors &inputs, const Factors &weights) {
 #pragma unroll
-    for (int k = 0; k < kRepeatDepth; ++k) {
+    for (int k = 0; k < kRepeatDepth<kSize>; ++k) {
       Factor u[kPart];
       Factor w[kPart];
 #pragma unroll
@@ -120,8 +136,10 @@ template <int kSize, class Product>
 __device__ void multiplyTogether(const Product &product, MatrixView<const float> inputs,
                                  MatrixView<const float> weights, float *sums, int64_t firstBlock) {
   using Factor = typename Product::Factor;
-  __shared__ __align__(16) Slice<Factor, kSize> inputSlice;
-  __shared__ __align__(16) Slice<Factor, kSize> weightSlice;
+  using Factors = Slice<Factor, kSize>;
+  Factors &inputSlice = *reinterpret_cast<Factors *>(sliceMemory());
+  Factors &weightSlice = *reinterpret_cast<Factors *>(sliceMemory() + sizeof(Factors));
+  constexpr int kDepth = kRepeatDepth<kSize>;
   const int64_t across = (weights.rows + kSize - 1) / kSize;
   const int64_t pieces = piecesOf<kSize>(inputs.rows, weights.rows);
   const auto input = [&](float u) { return product.input(u); };
@@ -134,13 +152,13 @@ __device__ void multiplyTogether(const Product &product, MatrixView<const float>
     ThreadSums<kSize, Product> ofPiece;
     nextInputs.ask(0, input);
     nextWeights.ask(0, weight);
-    for (int64_t k0 = 0; k0 < inputs.cols; k0 += kRepeatDepth) {
+    for (int64_t k0 = 0; k0 < inputs.cols; k0 += kDepth) {
       __syncthreads();  // the previous slice is still read
       nextInputs.store(inputSlice);
       nextWeights.store(weightSlice);
       __syncthreads();
-      nextInputs.ask(k0 + kRepeatDepth, input);
-      nextWeights.ask(k0 + kRepeatDepth, weight);
+      nextInputs.ask(k0 + kDepth, input);
+      nextWeights.ask(k0 + kDepth, weight);
       ofPiece.add(inputSlice, weightSlice);
     }
     ofPiece.forEach([&](int i, int j, const auto &sum) {
@@ -152,17 +170,8 @@ __device__ void multiplyTogether(const Product &product, MatrixView<const float>
   }
 }
 
-/// Whether any row is to be read again. All blocks agree, as long as no block writes the states of
-/// the rows.
-__device__ bool anyWanted(const PlainRead &r, const AddedRead &added) {
-  int any = 0;
-  for (int64_t i = threadIdx.x; i < r.input.in.rows; i += kRepeatThreads)
-    any |= isWanted(r, i) || isWanted(added, i) ? 1 : 0;
-  return __syncthreads_or(any) != 0;
-}
-
-/// Whether a row of any read has left the range of the ADC; all blocks agree, as in anyWanted().
-/// The states of all reads are loaded at once.
+/// Whether a row of any read has left the range of the ADC; all blocks agree, as
+/// long as no block writes the states of the rows. The states of all reads are loaded at once.
 __device__ bool anyClipped(const SumOfReads *reads, int count) {
   int any = 0;
 #pragma unroll 4
@@ -197,90 +206,160 @@ __device__ void listWanted(const PlainRead &r, const AddedRead &added) {
 }
 
 /// A bit for each of the reads that have a row to be read again; all blocks agree, as in
-/// anyWanted().
+/// anyClipped().
 __device__ uint32_t wantedReads(const SumOfReads *reads, int count) {
-  uint32_t wanted = 0;
-  for (int k = 0; k < count; ++k) wanted |= anyWanted(reads[k].read, reads[k].added) ? 1U << k : 0U;
-  return wanted;
-}
-
-/// The inputs of the rows that are read again, of which *read.count are listed.
-__device__ InputStage listedInputs(const PlainRead &read) {
-  InputStage input = read.input;
-  input.list = {read.list, *read.count};
-  return input;
-}
-
-/// The products of the wanted reads, in pieces of kSize rows by kSize outputs.
-template <int kSize>
-__device__ void multiplyWanted(const SumOfReads *reads, int count, uint32_t wanted) {
-  int64_t pieces = 0;  // of the reads before
+  __shared__ uint32_t wanted;
+  if (threadIdx.x == 0) wanted = 0;
+  __syncthreads();
+  uint32_t mine = 0;
+#pragma unroll 4
   for (int k = 0; k < count; ++k) {
-    if ((wanted >> k & 1U) == 0) continue;
-    const PlainRead &r = reads[k].read;
-    const auto inputs = rowMajor<const float>(r.input.converted, *r.count, r.input.in.cols);
-    if (r.integers.exist()) {
-      multiplyTogether<kSize>(IntegerProduct{r}, inputs, r.weights, r.sums, pieces);
-    } else {
-      multiplyTogether<kSize>(FloatProduct{}, inputs, r.weights, r.sums, pieces);
-    }
-    pieces += piecesOf<kSize>(inputs.rows, r.weights.rows);
+    const auto &[r, added] = reads[k];
+    for (int64_t i = threadIdx.x; i < r.input.in.rows; i += kRepeatThreads)
+      mine |= isWanted(r, i) || isWanted(added, i) ? 1U << k : 0U;
   }
+  if (mine != 0) atomicOr(&wanted, mine);
+  __syncthreads();
+  const uint32_t found = wanted;
+  __syncthreads();  // nobody clears it before all have read it
+  return found;
+}
+
+/// The rows that are read again, of all reads.
+struct ListedRows {
+  const SumOfReads *reads;
+  int count;                                       // of the reads
+  const int32_t (&listed)[kMostJobs<SumOfReads>];  // rows of each read; in shared memory
+
+  /// use(read, entry of its list) for all rows; the warps of the grid take them in turn.
+  template <class Use>
+  __device__ void forEach(const Use &use) const {
+    const int64_t warps = static_cast<int64_t>(gridDim.x) * kRepeatWarps;
+    int64_t entry = static_cast<int64_t>(threadIdx.x / 32) * gridDim.x + blockIdx.x;
+    for (int k = 0; k < count; ++k) {
+      for (; entry < listed[k]; entry += warps) use(reads[k], entry);
+      entry -= listed[k];
+    }
+  }
+  template <int kSize>
+  __device__ int64_t pieces() const {
+    int64_t all = 0;
+    for (int k = 0; k < count; ++k) all += piecesOf<kSize>(listed[k], reads[k].read.weights.rows);
+    return all;
+  }
+  /// The products, in pieces of kSize rows by kSize outputs.
+  template <int kSize>
+  __device__ void multiply() const {
+    int64_t before = 0;  // pieces of the reads before
+    for (int k = 0; k < count; ++k) {
+      if (listed[k] == 0) continue;
+      const PlainRead &r = reads[k].read;
+      const auto inputs = rowMajor<const float>(r.input.converted, listed[k], r.input.in.cols);
+      if (r.integers.exist()) {
+        multiplyTogether<kSize>(IntegerProduct{r}, inputs, r.weights, r.sums, before);
+      } else {
+        multiplyTogether<kSize>(FloatProduct{}, inputs, r.weights, r.sums, before);
+      }
+      before += piecesOf<kSize>(inputs.rows, r.weights.rows);
+    }
+  }
+};
+
+/// make(j, load(j)) for the elements of a row, and store(j, result); by a warp, whose lanes have
+/// four elements under way at once.
+template <class Load, class Make, class Store>
+__device__ void forRow(int64_t size, const Load &load, const Make &make, const Store &store) {
+  constexpr int kAtOnce = 4;
+  for (int64_t first = threadIdx.x % 32; first < size; first += 32 * kAtOnce) {
+    float value[kAtOnce];
+#pragma unroll
+    for (int q = 0; q < kAtOnce; ++q) value[q] = load(pulsora::min(first + 32 * q, size - 1));
+#pragma unroll
+    for (int q = 0; q < kAtOnce; ++q)
+      value[q] = make(pulsora::min(first + 32 * q, size - 1), value[q]);
+#pragma unroll
+    for (int q = 0; q < kAtOnce; ++q)
+      if (first + 32 * q < size) store(first + 32 * q, value[q]);
+  }
+}
+
+/// Converts the inputs of a listed row; by a warp.
+__device__ void convertListed(const PlainRead &r, int64_t entry) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  InputStage input = r.input;
+  input.list = {r.list, *r.count};
+  if (input.passes != 1 || input.converter.noise > 0.0f || input.converter.dac.stochastic) {
+    convertRow<32>(input, entry, lane);
+  } else {
+    const int64_t row = r.list[entry];
+    const float scale = input.state.scale[row];
+    float *converted = input.converted + entry * input.in.cols;
+    forRow(
+        input.in.cols, [&](int64_t j) { return input.in(row, j); },
+        [&](int64_t, float x) { return convertedInput(input.converter, x, scale, 0.0f, 0.0f); },
+        [&](int64_t j, float value) { converted[j] = value; });
+  }
+  if (!input.sums && !input.squares) return;
+  __syncwarp();
+  if (lane == 0) sumConverted(input, entry);
+}
+
+/// Makes the outputs of a listed row from its sums; by a warp.
+__device__ void finishListed(const PlainRead &r, const AddedRead &added, int64_t entry) {
+  const int64_t lines = r.output.out.cols;
+  const int64_t row = r.list[entry];
+  const float *sums = r.sums + entry * lines;
+  OutputStage output = r.output;
+  output.list = {r.list, *r.count};
+  if (r.input.sums || r.input.squares || added.isThere()) {
+    for (int64_t line = threadIdx.x % 32; line < lines; line += 32) {
+      if (r.input.sums || r.input.squares) {
+        FinishOutput{output}.finish(entry, line);
+      } else {
+        output.out(row, line) = finishLine(output, added, row, line, sums[line]);
+      }
+    }
+    return;
+  }
+  const int32_t round = output.state.round[row];
+  const float unit = output.state.scale[row] * output.outScale;
+  bool clipped = false;
+  forRow(
+      lines, [&](int64_t line) { return sums[line]; },
+      [&](int64_t line, float sum) {
+        const Reading reading = readingOf(output, row, line, sum, round);
+        clipped |= reading.clipped != 0;
+        return reading.value * unit;
+      },
+      [&](int64_t line, float value) { output.out(row, line) = value; });
+  if (clipped) output.state.clipped[row] = 1;
 }
 
 /// Reads rows again, round by round, as long as a row leaves the range of the ADC; by all blocks,
 /// which work on all reads at once.
 __device__ void repeatReads(const SumOfReads *reads, int count) {
-  constexpr int kLarge = 64;
-  constexpr int kSmall = 32;
   const auto grid = cooperative_groups::this_grid();
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kRepeatThreads + threadIdx.x;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kRepeatThreads;
+  __shared__ int32_t listed[kMostJobs<SumOfReads>];
+  const int me = static_cast<int>(threadIdx.x);
   while (const uint32_t wanted = wantedReads(reads, count)) {
-    const auto forWanted = [&](const auto &use) {
-      for (int k = 0; k < count; ++k) {
-        if ((wanted >> k & 1U) != 0) use(reads[k].read, reads[k].added);
-      }
-    };
+    const auto isWantedRead = [&](int k) { return (wanted >> k & 1U) != 0; };
     grid.sync();
     for (int k = static_cast<int>(blockIdx.x); k < count; k += static_cast<int>(gridDim.x)) {
-      if ((wanted >> k & 1U) != 0) listWanted(reads[k].read, reads[k].added);
+      if (isWantedRead(k)) listWanted(reads[k].read, reads[k].added);
     }
     grid.sync();
-    int64_t pieces = 0;
-    forWanted([&](const PlainRead &r, const AddedRead &) {
-      const InputStage input = listedInputs(r);
-      const ConvertInput convert{input};
-      for (int64_t i = first; i < input.list.count * input.in.cols; i += stride) convert(i);
-      pieces += piecesOf<kLarge>(input.list.count, r.weights.rows);
-    });
+    if (me < count) listed[me] = isWantedRead(me) ? *reads[me].read.count : 0;
+    __syncthreads();
+    const ListedRows rows{reads, count, listed};
+    rows.forEach([](const SumOfReads &each, int64_t k) { convertListed(each.read, k); });
     grid.sync();
-    forWanted([&](const PlainRead &r, const AddedRead &) {
-      const InputStage input = listedInputs(r);
-      if (!input.sums && !input.squares) return;
-      for (int64_t i = first; i < input.list.count; i += stride) sumConverted(input, i);
-    });
-    if (pieces < gridDim.x) {
-      multiplyWanted<kSmall>(reads, count, wanted);
+    if (rows.pieces<kLarge>() < gridDim.x) {
+      rows.multiply<kSmall>();
     } else {
-      multiplyWanted<kLarge>(reads, count, wanted);
+      rows.multiply<kLarge>();
     }
     grid.sync();
-    forWanted([&](const PlainRead &r, const AddedRead &added) {
-      OutputStage output = r.output;
-      output.list = {r.list, *r.count};
-      const FinishOutput finish{output};
-      const int64_t lines = output.out.cols;
-      const bool hasSums = r.input.sums || r.input.squares;
-      for (int64_t i = first; i < output.list.count * lines; i += stride) {
-        if (hasSums) {
-          finish(i);
-        } else {
-          const int64_t row = r.list[i / lines];
-          output.out(row, i % lines) = finishLine(r.output, added, row, i % lines, r.sums[i]);
-        }
-      }
-    });
+    rows.forEach([](const SumOfReads &each, int64_t k) { finishListed(each.read, each.added, k); });
     grid.sync();
   }
 }

@@ -4,6 +4,8 @@
 namespace pulsora {
 namespace {
 
+constexpr int kShortReadBlocks = 8;  // on a processor at once; more registers gain less
+
 struct ShortRead {
   PlainRead read;
   PlainRead first;
@@ -12,7 +14,7 @@ struct ShortRead {
 
 /// Reads short rows; with an adapter, reads its first array and then adds its second one.
 template <int kJobs>
-__global__ void __launch_bounds__(kShortRowThreads, kShortRowBlocks)
+__global__ void __launch_bounds__(kShortRowThreads, kShortReadBlocks)
     readShortRowsKernel(const __grid_constant__ Jobs<ShortRead, kJobs> jobs) {
   awaitEarlier();
   const PlainRead &r = jobs.ofBlock().read;

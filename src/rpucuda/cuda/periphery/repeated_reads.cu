@@ -124,8 +124,8 @@ __device__ void forRow(int64_t size, const Load &load, const Make &make, const S
   }
 }
 
-/// Converts the inputs of a listed row with noise, in passes or with their sums; by a warp. A copy of
-/// a stage takes memory of each thread, so that only these rare paths make one.
+/// Converts the inputs of a listed row with noise, in passes or with their sums; by a warp. A copy
+/// of a stage takes memory of each thread, so that only these rare paths make one.
 __device__ __noinline__ void convertWhole(const PlainRead &r, int64_t entry) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   InputStage input = r.input;

@@ -45,35 +45,21 @@ __device__ inline bool readShortRowOnce(const PlainRead &r, const Quad &quad, fl
                                         int32_t round, const Store &store) {
   constexpr int kAtOnce = 4;
   const MatrixView<const float> w = r.weights;
-  const InputConverter &converter = r.input.converter;
-  const bool isDrawn = converter.noise > 0.0f || converter.dac.stochastic;
-  const VectorView<const float> in = r.input.in.row(quad.row);
   // Few lines are divided among all threads of the quad.
   const int atOnce = w.rows <= kQuad ? 1 : w.rows <= 2 * kQuad ? 2 : kAtOnce;
   bool clipped = false;
 #pragma unroll 1
-  for (int64_t block = 0; block < w.rows; block += kQuad * atOnce) {
-    const int64_t first = block + quad.place * atOnce;
+  for (int64_t first = quad.place * atOnce; first < w.rows; first += kQuad * atOnce) {
     float sums[kAtOnce] = {};
     const float *line[kAtOnce];
 #pragma unroll
     for (int q = 0; q < kAtOnce; ++q)
       line[q] = w.data + pulsora::min(first + q, w.rows - 1) * w.rowStride;
-    // Each thread converts an input, which all of them multiply.
-#pragma unroll 2
-    for (int64_t begin = 0; begin < w.cols; begin += kQuad) {
-      const int64_t mine = pulsora::min(begin + quad.place, w.cols - 1);
-      const float own = isDrawn ? drawnInput(r.input, quad.row, mine, scale, round)
-                                : convertedInput(converter, in[mine], scale, 0.0f, 0.0f);
+    convertInputs(r.input, quad.row, 0, w.cols, 1, scale, round, [&](int64_t j, float u) {
 #pragma unroll
-      for (int t = 0; t < kQuad; ++t) {
-        const float u = __shfl_sync(quad.mask, own, t, kQuad);
-        if (begin + t >= w.cols) break;
-#pragma unroll
-        for (int q = 0; q < kAtOnce; ++q)
-          if (q < atOnce) sums[q] = pulsora::fma(line[q][(begin + t) * w.colStride], u, sums[q]);
-      }
-    }
+      for (int q = 0; q < kAtOnce; ++q)
+        if (q < atOnce) sums[q] = pulsora::fma(line[q][j * w.colStride], u, sums[q]);
+    });
 #pragma unroll
     for (int q = 0; q < kAtOnce; ++q) {
       if (q >= atOnce || first + q >= w.rows) continue;

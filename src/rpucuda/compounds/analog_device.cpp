@@ -75,6 +75,21 @@ void AnalogDevice::resetColumns(const Context &context, const std::string &name,
   array(name).cells().resetColumns(context, firstCol, count, probability, c.events);
 }
 
+bool AnalogDevice::retains() const {
+  for (const NamedArray &each : arraysOf())
+    if (each.array->cells().retains()) return true;
+  return false;
+}
+
+void AnalogDevice::requireAge(double time) const {
+  for (const NamedArray &each : arraysOf()) each.array->cells().requireAge(time);
+}
+
+void AnalogDevice::drift(const Context &context, const Age &age) {
+  requireAge(age.time);
+  for (const NamedArray &each : arrays()) each.array->cells().drift(context, age);
+}
+
 Value::Map AnalogDevice::explain(const Context &, MatrixView<const float> x,
                                  MatrixView<const float>, float) const {
   return {{"samples", Value(x.rows)}, {"warnings", Value(Value::List{})}};

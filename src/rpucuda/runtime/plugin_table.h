@@ -4,7 +4,7 @@
 
 #include "array/pulsed_kernels.h"
 #include "devices/pulsed_model.h"
-#include "inference/realise_cells.h"
+#include "noise_models/realise_cells.h"
 #include "parameters/field_types.h"
 
 // The interface of a device or noise model compiled at run time to the library: plain numbers,

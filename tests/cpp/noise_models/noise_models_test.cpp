@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <vector>
 
-#include "inference/realise.h"
+#include "noise_models/realise.h"
 #include "noise_model_list.h"
 #include "noise_models/noise_model_params.h"
 #include "util/message_test_util.h"

@@ -1,4 +1,4 @@
-#include "inference/realise.h"
+#include "noise_models/realise.h"
 #include "noise_model_list.h"
 
 namespace pulsora {

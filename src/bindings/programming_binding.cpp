@@ -87,10 +87,11 @@ void requireAge(SharedTile &self, py::handle time) {
   self.run([&](Tile &tile) { tile.requireAge(seconds); });
 }
 
-void driftCells(SharedTile &self, py::handle time, py::handle redraw) {
+void driftCells(SharedTile &self, py::handle time, py::handle redraw, bool fromNow) {
   const double seconds = readAge(time);
   const auto reading = readArgument<uint64_t>(redraw, "redraw", between(0, double(kMostRedraws)));
-  self.run([&](Tile &tile) { tile.drift(seconds, reading); });
+  const AgeFrom from = fromNow ? AgeFrom::Now : AgeFrom::LastPulse;
+  self.run([&](Tile &tile) { tile.drift(seconds, reading, from); });
 }
 
 py::object retention(SharedTile &self) {
@@ -187,7 +188,7 @@ void bindProgramming(py::class_<SharedTile> &tile) {
           "retains",
           [](SharedTile &self) { return self.run([](Tile &each) { return each.retains(); }); })
       .def("require_age", &requireAge, arg("time"))
-      .def("drift_cells", &driftCells, arg("time"), arg("redraw"))
+      .def("drift_cells", &driftCells, arg("time"), arg("redraw"), arg("from_now") = false)
       .def("retention", &retention)
       .def("take", &take, arg("weights"))
       .def("see", &see, arg("number"))

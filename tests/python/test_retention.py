@@ -125,6 +125,9 @@ def test_property_69_an_aged_array_is_that_of_the_formulas(
     config = pl.SingleConfig(device=device, retention=model, retention_cell=cell, **PERFECT)
     tile = trained(config)
     stored = tile.weights.copy()
+    stored[:2] *= 5.0
+    tile.weights = stored
+    stored = tile.weights.copy()
     tile.retention.drift(age[0], redraw=age[1])
     expected = aged(stored, model, cell, age, limits_of(tile))
     assert np.abs(tile.weights - expected).max() < 1e-5

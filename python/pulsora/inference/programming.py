@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "drift",
+    "drifting_parts",
     "held_layers",
     "program",
     "programmed_tiles",
+    "require_age",
     "retaining_arrays",
+    "set_age",
     "unprogram",
 ]
 
@@ -81,24 +84,47 @@ def drift(model: _M, time: float | str, *, redraw: int = 0) -> _M:
             has changed then.
     """
     after = seconds(time)
-    arrays = retaining_arrays(model)
-    layers = _held_layers(model)
+    layers, arrays = drifting_parts(model)
+    require_age(arrays, after)
+    if layers:
+        HeldWeights.drift(layers, after, redraw)
+    set_age(arrays, after, redraw)
+    return model
+
+
+def drifting_parts(
+    model: nn.Module,
+) -> tuple[list[tuple[HeldWeights, nn.Parameter]], list[TileArray]]:
+    """Returns the layers that are programmed, and the tiles of arrays that drift by themselves.
+
+    Raises:
+        ValueError: If there are neither.
+    """
+    layers, arrays = _held_layers(model), retaining_arrays(model)
     if not layers and not arrays:
         raise ValueError(
             "the model has no layer of InferenceConfig, and no array with a retention; make one by "
             "pulsora.convert_to_analog(model, config) with an InferenceConfig, or with another "
             "configuration that has a retention=, such as SingleConfig"
         )
+    return layers, arrays
+
+
+def require_age(arrays: list[TileArray], time: float) -> None:
+    """Raises ConfigError for a time for which a noise model of these arrays has no numbers."""
     for array in arrays:
         for tile in array:
-            tile._core.require_age(after)  # noqa: SLF001 - of this package
-    if layers:
-        HeldWeights.drift(layers, after, redraw)
+            tile._core.require_age(time)  # noqa: SLF001 - of this package
+
+
+def set_age(
+    arrays: list[TileArray], time: float, redraw: int = 0, *, from_now: bool = False
+) -> None:
+    """Lets reads see these arrays at an age, or `from_now`, so much older than they are."""
     for array in arrays:
         array.changes += 1
         for tile in array:
-            tile._core.drift_cells(after, redraw)  # noqa: SLF001 - of this package
-    return model
+            tile._core.drift_cells(time, redraw, from_now)  # noqa: SLF001 - of this package
 
 
 def retaining_arrays(model: nn.Module) -> list[TileArray]:

@@ -46,6 +46,16 @@ class Retention:
         """
         self._core.drift_cells(time, redraw)
 
+    def elapse(self, time: float, *, redraw: int = 0) -> None:
+        """Lets `time` seconds pass: each array is seen so much older than it is.
+
+        Arrays that were pulsed at different ages so keep the difference between their ages.
+
+        Raises:
+            ConfigError: As of `drift`.
+        """
+        self._core.drift_cells(time, redraw, from_now=True)
+
     @property
     def ages(self) -> dict[str, Age]:
         """The age of each array that drifts, by its name in `tile.arrays`."""

@@ -36,6 +36,12 @@ struct Age {
   uint64_t redraw = 0;  ///< of the reading at that time; each draws read noise of its own
 };
 
+/// What the time of an age counts from.
+enum class AgeFrom {
+  LastPulse,
+  Now,  ///< the present age of each array
+};
+
 /// The retention of an array, and the age at which it is read.
 struct Ageing {
   NoiseModelParams model;

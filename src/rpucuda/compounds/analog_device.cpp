@@ -81,13 +81,21 @@ bool AnalogDevice::retains() const {
   return false;
 }
 
-void AnalogDevice::requireAge(double time) const {
-  for (const NamedArray &each : arraysOf()) each.array->cells().requireAge(time);
+void AnalogDevice::requireAge(double time, AgeFrom from) const {
+  for (const NamedArray &each : arraysOf()) {
+    const PulsedDevice &cells = each.array->cells();
+    cells.requireAge(time);
+    if (from == AgeFrom::Now) cells.requireAge(cells.age().time + time);
+  }
 }
 
-void AnalogDevice::drift(const Context &context, const Age &age) {
-  requireAge(age.time);
-  for (const NamedArray &each : arrays()) each.array->cells().drift(context, age);
+void AnalogDevice::drift(const Context &context, const Age &age, AgeFrom from) {
+  requireAge(age.time, from);
+  for (const NamedArray &each : arrays()) {
+    PulsedDevice &cells = each.array->cells();
+    const double before = from == AgeFrom::Now ? cells.age().time : 0.0;
+    cells.drift(context, {before + age.time, age.redraw});
+  }
 }
 
 Value::Map AnalogDevice::explain(const Context &, MatrixView<const float> x,

@@ -117,9 +117,9 @@ class AnalogDevice {
   bool retains() const;
   /// The errors of drift(), before anything changes: ConfigError for a time of which a noise model
   /// has no numbers.
-  void requireAge(double time) const;
+  void requireAge(double time, AgeFrom from) const;
   /// Lets reads see the arrays at an age; see PulsedDevice::drift().
-  virtual void drift(const Context &context, const Age &age);
+  virtual void drift(const Context &context, const Age &age, AgeFrom from);
 
   /// Settings in force and warnings for an update by (x, d, lr); nothing changes (tile.explain). By
   /// default, the number of samples, and no warnings.

@@ -309,8 +309,8 @@ void LRTTTransferDevice::resetColumns(const Context &context, const std::string 
   if (adapter_) adapter_->arraysReplaced();
 }
 
-void LRTTTransferDevice::drift(const Context &context, const Age &age) {
-  AnalogDevice::drift(context, age);
+void LRTTTransferDevice::drift(const Context &context, const Age &age, AgeFrom from) {
+  AnalogDevice::drift(context, age, from);
   if (adapter_) adapter_->arraysReplaced();
 }
 

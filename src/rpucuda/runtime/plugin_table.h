@@ -15,7 +15,7 @@
 namespace pulsora {
 
 /// Version of the layout below. Increased whenever the layout changes.
-constexpr uint32_t kPluginAbi = 6;
+constexpr uint32_t kPluginAbi = 7;
 
 /// The names of the functions that return a table: `const PluginTable *pulsoraPlugin()` of a device
 /// model, `const NoisePluginTable *pulsoraNoisePlugin()` of a noise model.

@@ -224,18 +224,18 @@ TileProgramming Tile::programming() {
 
 bool Tile::retains() const { return impl_->device->retains(); }
 
-void Tile::requireAge(double time) const {
+void Tile::requireAge(double time, AgeFrom from) const {
   PULSORA_CHECK(ConfigError, retains(), "the arrays of this tile keep their weights; give its ",
                 "configuration a retention, for example retention=noise_models.Exponential()");
-  impl_->device->requireAge(time);
+  impl_->device->requireAge(time, from);
 }
 
-void Tile::drift(double time, uint64_t redraw) {
-  requireAge(time);
+void Tile::drift(double time, uint64_t redraw, AgeFrom from) {
+  requireAge(time, from);
   PULSORA_CHECK(ConfigError, redraw <= kMostRedraws, "redraw is ", redraw,
                 "; readings are numbered from 0 to ", kMostRedraws);
   impl_->reportNonfinite();
-  impl_->device->drift(impl_->context, {time, redraw});
+  impl_->device->drift(impl_->context, {time, redraw}, from);
   impl_->evaluation = {};
 }
 

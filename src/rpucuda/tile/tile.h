@@ -123,12 +123,12 @@ class Tile final {
   /// Whether cells of the tile drift after they were pulsed (docs/reference/retention.md).
   bool retains() const;
   /// The errors of drift(); nothing changes.
-  void requireAge(double time) const;
+  void requireAge(double time, AgeFrom from = AgeFrom::LastPulse) const;
   /// Lets reads see the pulsed arrays `time` seconds after the last pulse of each; another `redraw`
   /// is another reading at that time. What they see follows from weights, seed, time and redraw
   /// alone; stored weights stay. Evaluations count their samples anew. ConfigError, before anything
   /// changes, for a tile without retention and for a time of which a noise model has no numbers.
-  void drift(double time, uint64_t redraw = 0);
+  void drift(double time, uint64_t redraw = 0, AgeFrom from = AgeFrom::LastPulse);
   /// The model, time and redraw of each array that drifts, by the array's name.
   Value::Map retention() const;
 

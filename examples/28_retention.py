@@ -18,7 +18,9 @@ batches = list(zip(x.split(16), y.split(16), strict=True))
 test = [(torch.from_numpy(data.test_x), torch.from_numpy(data.test_y))]
 ages = ["1 s", "1 hour", "1 day", "30 days"]
 
-memory = pl.noise_models.PowerLaw(nu_mean=[0.08, 0.08], nu_std=[0.08, 0.08])
+memory = pl.noise_models.PowerLaw(
+    nu_mean=[0.08, 0.08], nu_std=[0.06, 0.06], read_noise=[0.02, 0.02]
+)
 capacitor = pl.noise_models.Exponential()  # tau of a 6T1C cell: 46505 s
 cells = pl.devices.SoftBounds(dw_min=5e-4)
 configs = {
@@ -33,12 +35,12 @@ for name, config in configs.items():
     net = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
     model = pl.convert_to_analog(net, config, seed=1)
     optimizer = pl.optim.AnalogSGD(model.parameters(), lr=0.1)
-    for _ in range(8):
+    for _ in range(12):
         for inputs, wanted in batches:
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(inputs), wanted).backward()
             optimizer.step()
-    print(f"{name}\n{pl.inference.evaluate(model.eval(), test, times=ages, programmings=1)}")
+    print(f"{name}\n{pl.inference.evaluate(model.eval(), test, times=ages, programmings=3)}")
     pl.drift(model, 0)  # reads follow from the age alone: this is the array as it was trained
     loss = nn.functional.cross_entropy
     print(pl.inference.readapt(model, optimizer, loss, batches, ages, steps=80, test=test))

@@ -144,21 +144,39 @@ def test_bad_readaptations_change_nothing() -> None:
 
 def test_arrays_with_a_retention_are_trained_again_as_they_age() -> None:
     net, batches = data()
-    law = pl.noise_models.PowerLaw(nu_mean=[0.1, 0.1], nu_std=[0.1, 0.1])
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.mul_(2.0)
+    outputs = [(x, net(x).detach()) for x, _ in batches]
+    law = pl.noise_models.PowerLaw(nu_mean=[0.2, 0.2], nu_std=[0.2, 0.2])
     config = pl.LRTTConfig(
-        rank=4, transfer_every=0, retention=law, retention_fast=pl.noise_models.Exponential()
-    )
-    model = pl.convert_to_analog(net, config, seed=1)
-    times = [3600.0, 86400.0, 3e6]
-    report = pl.inference.readapt(
-        model, pl.optim.AnalogSGD(model.parameters(), lr=0.1), torch.nn.functional.cross_entropy,
-        batches, times, steps=40,
+        rank=4, transfer_every=0, visible=pl.devices.Idealized(), fast=pl.devices.Idealized(),
+        retention=law, retention_fast=pl.noise_models.Exponential(),
     )  # fmt: skip
-    assert report.after[-1] > report.before[-1] + 0.02
+    model = pl.convert_to_analog(net, config, seed=1)
+    report = pl.inference.readapt(
+        model, pl.optim.AnalogSGD(model.parameters(), lr=1.0), torch.nn.functional.mse_loss,
+        outputs, [3600.0, 86400.0, 3e6], steps=100,
+        metric=lambda y, wanted: (y - wanted).square().mean(-1),
+    )  # fmt: skip
+    assert max(report.after) < 0.6 * min(report.before)
     assert min(report.pulses) > 1000
     ages = next(iter(model[0].tiles)).retention.ages
     assert ages["visible"].time == 3e6  # never pulsed
     assert ages["fast_a"].time == 0.0
+    # An evaluation is the loop over the ages, with a reading for each number.
+    rows = pl.inference.evaluate(
+        model, outputs, times=["1 h", 3e6], programmings=[0, 4],
+        metric=lambda y, wanted: (y - wanted).square().mean(-1),
+    )  # fmt: skip
+    for i, time in enumerate((3600.0, 3e6)):
+        for j, redraw in enumerate((0, 4)):
+            pl.drift(model, time, redraw=redraw)
+            with torch.no_grad():
+                found = torch.cat([(model(x) - y).square().mean(-1) for x, y in outputs]).mean()
+            assert rows.values[i, j] == pytest.approx(found.item())
+    with pytest.raises(ValueError, match="no layer is programmed"):
+        pl.inference.evaluate(model, outputs, chips=2)
 
 
 def test_pulsed_adapters_age_by_the_time_that_passes() -> None:

@@ -40,7 +40,7 @@ def trained(config: pl.TileConfig, steps: int = 3, **options: Any) -> pl.Tile:
     """A tile whose cells have been written and pulsed."""
     tile = pl.Tile(11, 14, config, seed=SEED, tile_id=TILE_ID, **options)
     rng = np.random.default_rng(1)
-    tile.weights = rng.uniform(-0.5, 0.5, (11, 14)).astype(np.float32)
+    tile.weights = rng.uniform(-0.15, 0.15, (11, 14)).astype(np.float32)
     for _ in range(steps):
         x = rng.standard_normal((8, 14)).astype(np.float32)
         d = rng.standard_normal((8, 11)).astype(np.float32)
@@ -65,7 +65,7 @@ def power_law(
 def exponential(
     g: NDArray[np.float64], time: float, kept: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The same by LEAK."""
+    """Conductances after drift by LEAK, and the deviation of their read noise."""
     share = g / G_MAX
     rate = np.exp((0.3 - 0.2 * share) * kept) / (3e4 + 3e4 * share)
     drifted = 11.0 + (g - 11.0) * np.exp(-rate * time)
@@ -84,7 +84,7 @@ def aged(
     array: str = "visible",
     seed_of_cells: int = SEED,
 ) -> NDArray[np.float64]:
-    """What docs/reference/retention.md says that a read sees of weights within w +- 1."""
+    """The weights that a read sees by docs/reference/retention.md, for a range of 1."""
     time, redraw = age
     w = weights.astype(np.float64).ravel()
     scale = np.maximum(1.0, np.abs(w))
@@ -125,8 +125,9 @@ def test_property_69_an_aged_array_is_that_of_the_formulas(
     config = pl.SingleConfig(device=device, retention=model, retention_cell=cell, **PERFECT)
     tile = trained(config)
     stored = tile.weights.copy()
-    stored[:2] *= 5.0
-    tile.weights = stored
+    stored[:4] = np.where(stored[:4] > 0, 2.0, -2.0)
+    with pytest.warns(UserWarning, match="outside the bounds"):
+        tile.weights = stored
     stored = tile.weights.copy()
     tile.retention.drift(age[0], redraw=age[1])
     expected = aged(stored, model, cell, age, limits_of(tile))
@@ -288,7 +289,7 @@ def test_a_backward_read_of_an_older_forward_is_refused() -> None:
     model = pl.convert_to_analog(network(), pl.SingleConfig(retention=POWER), seed=1)
     loss = model(torch.randn(4, 8)).sum()
     pl.drift(model, 60.0)
-    with pytest.raises(RuntimeError, match="changed"):
+    with pytest.raises(RuntimeError, match="has been modified"):
         loss.backward()  # type: ignore[no-untyped-call]
 
 
@@ -324,11 +325,13 @@ REFUSED: list[tuple[str, Callable[[], object], str]] = [
         "InferenceConfig has no parameter 'retention'",
     ),
     (
-        "fast arrays without any", lambda: pl.SingleConfig(retention_fast=POWER),  # type: ignore[call-arg]
+        "fast arrays without any",
+        lambda: pl.SingleConfig(retention_fast=POWER),  # type: ignore[call-arg]
         "SingleConfig has no parameter 'retention_fast'",
     ),
     (
-        "a class", lambda: pl.SingleConfig(retention=noise_models.PowerLaw),  # type: ignore[arg-type]
+        "a class",
+        lambda: pl.SingleConfig(retention=noise_models.PowerLaw),  # type: ignore[arg-type]
         "SingleConfig.retention is PowerLaw itself, not an object of it; did you mean PowerLaw()?",
     ),
     (
@@ -336,11 +339,13 @@ REFUSED: list[tuple[str, Callable[[], object], str]] = [
         "retention is 46505; write a noise model such as Exponential(), or None",
     ),
     (
-        "an unknown model", lambda: pl.SingleConfig(retention={"model": "Leak"}),  # type: ignore[arg-type]
+        "an unknown model",
+        lambda: pl.SingleConfig(retention={"model": "Leak"}),  # type: ignore[arg-type]
         "retention.model is 'Leak', which is not a noise model",
     ),
     (
-        "a device", lambda: pl.SingleConfig(retention=pl.devices.SoftBounds()),  # type: ignore[arg-type]
+        "a device",
+        lambda: pl.SingleConfig(retention=pl.devices.SoftBounds()),  # type: ignore[arg-type]
         "retention.model is 'SoftBounds', which is not a noise model",
     ),
     (
@@ -348,7 +353,8 @@ REFUSED: list[tuple[str, Callable[[], object], str]] = [
         "retention_cell is 'single', but VectorConfig.retention is None; give a noise model",
     ),
     (
-        "an unknown cell", lambda: pl.SingleConfig(retention=POWER, retention_cell="pairs"),  # type: ignore[arg-type]
+        "an unknown cell",
+        lambda: pl.SingleConfig(retention=POWER, retention_cell="pairs"),  # type: ignore[arg-type]
         "retention_cell is 'pairs'",
     ),
     (

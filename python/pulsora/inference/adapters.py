@@ -105,13 +105,13 @@ def readapt(
 
     The base is programmed once, drifts to each time, and is never written: its weights must be
     frozen. Gates by age (`pulsora.nn.AgeGate`) select the adapter of each time, so that a bank is
-    trained adapter by adapter. Pulsed arrays with a `retention=` age by the time that passes between
-    the times, each from its last pulse on; a model may have such arrays alone, such as those of
-    LRTTConfig. Afterwards the model is in eval() at the last time.
+    trained adapter by adapter. Pulsed arrays with a `retention=` age by the time that passes
+    between the times, each from its last pulse on; a model may have such arrays alone, such as
+    those of LRTTConfig. Afterwards the model is in eval() at the last time.
 
     Args:
-        model: A model of `pulsora.peft.add_adapters` with `base_config=InferenceConfig(...)`, or one
-            whose pulsed arrays have a retention.
+        model: A model of `pulsora.peft.add_adapters` with `base_config=InferenceConfig(...)`, or
+            one whose pulsed arrays have a retention.
         optimizer: An optimiser of the adapters, of torch or of `pulsora.optim`.
         loss: The loss of outputs and targets.
         batches: Pairs (input, target) of training; they are gone through again and again.
@@ -137,11 +137,7 @@ def readapt(
         raise ValueError(f"times = {list(times)}: a chip grows older; give ascending times")
     layers, arrays = drifting_parts(model)
     for held, weight in layers:
-        if weight.requires_grad:
-            raise ValueError(
-                f"the weight of layer {held.array.name or held.array.layer_type} would be trained, "
-                "and the chip holds what was programmed; freeze it by requires_grad_(False)"
-            )
+        _require_frozen(held, weight)
         for time in after:
             held.require_time(time)
     require_age(arrays, after[-1])
@@ -152,7 +148,7 @@ def readapt(
     rows: list[tuple[Any, ...]] = []
     for number, time in enumerate(after):
         HeldWeights.drift(layers, time, 0)
-        set_age(arrays, time - after[number - 1] if number else time, from_now=True)
+        set_age(arrays, time - (0.0, *after)[number], from_now=True)
         if age_gates(model):
             select_age(model, time)
         before = _mean(model, batches if test is None else test, metric)
@@ -170,6 +166,14 @@ def readapt(
         found = _mean(model, batches if test is None else test, metric)
         rows.append((time, before, found, steps, *account.counts()))
     return Readaptation(*zip(*rows, strict=True))
+
+
+def _require_frozen(held: HeldWeights, weight: nn.Parameter) -> None:
+    if weight.requires_grad:
+        raise ValueError(
+            f"the weight of layer {held.array.name or held.array.layer_type} would be trained, "
+            "and the chip holds what was programmed; freeze it by requires_grad_(False)"
+        )
 
 
 def _endless(batches: Iterable[tuple[Any, Tensor]]) -> Iterator[tuple[Any, Tensor]]:

@@ -47,7 +47,8 @@ class PulsedDevice {
   float granularity() const { return params_.granularity(); }
 
   /// The weights that a read sees, [rows, cols] on the context's backend: the stored weights, less
-  /// their references and with the signs of their columns, if there are any; at an age, after drift.
+  /// their references and with the signs of their columns, if there are any, and after the drift of
+  /// their age.
   MatrixView<const float> weights() const;
   /// A number that grows whenever weights() may have changed, in elements or address.
   uint64_t changes() const { return changes_; }

@@ -22,8 +22,8 @@ void PulsedDevice::retain(const Retention &retention, RandomKey key) {
   ageing_.reset();
   if (!retention.model) return;
   const PulsedParams &p = params_.common();
-  ageing_.emplace(Ageing{*retention.model, cellEncoding(retention.cell),
-                         std::max(p.w_max, -p.w_min), key});
+  ageing_.emplace(
+      Ageing{*retention.model, cellEncoding(retention.cell), std::max(p.w_max, -p.w_min), key});
 }
 
 const Age &PulsedDevice::age() const {

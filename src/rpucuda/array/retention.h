@@ -36,7 +36,7 @@ struct Age {
   uint64_t redraw = 0;  ///< of the reading at that time; each draws read noise of its own
 };
 
-/// What the time of an age counts from.
+/// The start of the time of an age.
 enum class AgeFrom {
   LastPulse,
   Now,  ///< the present age of each array
@@ -46,8 +46,8 @@ enum class AgeFrom {
 struct Ageing {
   NoiseModelParams model;
   CellEncoding cell;
-  float range;           // the weight that stands for g_max
-  RandomKey cells;       // of draws that a cell keeps
+  float range;      // the weight that stands for g_max
+  RandomKey cells;  // of draws that a cell keeps
   Age age = {};
   Buffer<float> seen{};  // weights that a read sees at an age that is not 0
 };

@@ -7,8 +7,10 @@ void retainArray(const CompoundSite &site, Crossbar &array, const OptionalNoiseM
                  RetentionCell cell, const char *name) {
   if (!model) return;
   PULSORA_CHECK(ConfigError, site.periphery.update.pulse_type != PulseType::None, name, " is ",
-                model->model().name, ", but update.pulse_type is 'none', which ignores the bounds "
-                "within which cells drift; use 'none_with_device', or set ", name, " to None");
+                model->model().name,
+                ", but update.pulse_type is 'none', which ignores the bounds "
+                "within which cells drift; use 'none_with_device', or set ",
+                name, " to None");
   array.retain({model, cell});
 }
 

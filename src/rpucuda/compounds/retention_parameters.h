@@ -14,8 +14,9 @@ struct RetentionParams {
 
   template <class Visitor>
   static void fields(Visitor &f) {
-    modelFields(f, "Noise model by which the cells drift after their last pulse; None: they keep "
-                   "their weights. Reads see it at the age that drift() sets.");
+    modelFields(f,
+                "Noise model by which the cells drift after their last pulse; None: they keep "
+                "their weights. Reads see it at the age that drift() sets.");
     cellFields(f);
   }
   template <class Check>
@@ -48,9 +49,10 @@ struct FastRetentionParams : RetentionParams {
 
   template <class Visitor>
   static void fields(Visitor &f) {
-    modelFields(f, "Noise model by which the cells of the visible array drift after their last "
-                   "pulse; None: they keep their weights. Reads see it at the age that drift() "
-                   "sets.");
+    modelFields(f,
+                "Noise model by which the cells of the visible array drift after their last "
+                "pulse; None: they keep their weights. Reads see it at the age that drift() "
+                "sets.");
     f(&FastRetentionParams::retention_fast, "retention_fast", anyNumber(), "",
       "Noise model by which the cells of the fast arrays drift; None: they keep their weights.");
     cellFields(f);

@@ -4,9 +4,9 @@
 
 #include "core/context.h"
 #include "core/isa.h"
-#include "noise_models/realise_cells.h"
 #include "noise_models/noise_model_params.h"
 #include "noise_models/programmed_point.h"
+#include "noise_models/realise_cells.h"
 
 namespace pulsora {
 

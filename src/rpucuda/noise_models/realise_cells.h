@@ -125,8 +125,7 @@ struct Realise {
       for (int l = 0; l < 8; ++l) g[l] = target[l];
       return;
     }
-    const Normal8 error =
-        r.exact ? Normal8{} : normals(r.keys.device, Purpose::Program, block);
+    const Normal8 error = r.exact ? Normal8{} : normals(r.keys.device, Purpose::Program, block);
     if (r.which == Conductances::Programmed) {
       for (int l = 0; l < 8; ++l) g[l] = programmed(first + l, target[l], error.z[l]);
     } else {

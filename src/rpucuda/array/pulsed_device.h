@@ -77,6 +77,10 @@ class PulsedDevice {
   bool isAged() const { return ageing_ && ageing_->age.time > 0.0; }
   /// ConfigError for a time of which the noise model has no numbers.
   void requireAge(double time) const;
+  /// Reserves storage for drift(), which then cannot run out of memory.
+  void reserveAge(const Context &context) {
+    if (ageing_) ageing_->seen.reserve(context, size());
+  }
   /// Lets reads see the cells at an age, whatever they saw before; stored weights stay. Nothing
   /// changes for cells without retention.
   void drift(const Context &context, const Age &age);
@@ -131,8 +135,8 @@ class PulsedDevice {
   /// Resets the cells for which `chosen` [rows, cols], in memory of the backend, is not 0.
   void resetCells(const Context &context, const float *chosen, uint64_t event);
 
-  /// Each cell's w_max, w_min, and mean step up and down at its current weight, for the weights
-  /// that a read sees: four planes of [rows, cols].
+  /// Each cell's w_max, w_min, and mean step up and down at its current weight (at an age, after
+  /// drift), for the weights that a read sees: four planes of [rows, cols].
   Buffer<float> describeCells(const Context &context) const;
   /// The symmetric point of each cell as a weight that a read sees: 0 for exact references.
   Buffer<float> symmetricPoints(const Context &context) const {
@@ -184,7 +188,8 @@ class PulsedDevice {
   void reset(const Context &context, const ResetEvent &event);
   void afterWrite(const Context &context, uint64_t event);
   void confine(const Context &context, float *stored) const;
-  void driftStored(const Context &context, float frozen);
+  void driftStored(const Context &context, float frozen, float *values) const;
+  const float *storedNow(const Context &context, Buffer<float> &scratch) const;
   void saveAge(State &state, const std::string &prefix) const;
   Age readAge(const State &state, const std::string &prefix) const;
 

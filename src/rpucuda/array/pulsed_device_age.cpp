@@ -44,23 +44,22 @@ void PulsedDevice::requireAge(double time) const {
 void PulsedDevice::drift(const Context &context, const Age &age) {
   requireAge(age.time);
   if (!ageing_) return;
+  if (age.time > 0.0) reserveAge(context);
   ++changes_;
   ageing_->age = {age.time + 0.0, age.redraw};  // not -0
   if (!isAged()) return;
   Buffer<float> &seen = ageing_->seen;
-  seen.reserve(context, size());
-  driftStored(context, 1.0f);
+  driftStored(context, 1.0f, seen.data());
   if (visible_.empty()) return;
   forEach(context, size(),
           SeenAtAge{frame(), weights_.data(), visible_.data(), seen.data(), seen.data()});
 }
 
-// Makes Ageing::seen the values to store after drift, with the share `frozen` of the standard
+// Makes `values` what is to be stored after drift, with the share `frozen` of the standard
 // deviation of read noise, within the bounds.
-void PulsedDevice::driftStored(const Context &context, float frozen) {
-  Ageing &a = *ageing_;
+void PulsedDevice::driftStored(const Context &context, float frozen, float *values) const {
+  const Ageing &a = *ageing_;
   const ScaledCells cells{weights_.data(), reference_.data(), a.range};
-  float *values = a.seen.data();
   forEach(context, size(), RelativeWeight{cells, values});
   Realisation r;
   r.wanted = values;
@@ -79,13 +78,21 @@ void PulsedDevice::driftStored(const Context &context, float frozen) {
 void PulsedDevice::settle(const Context &context) {
   if (!isAged()) return;
   ++changes_;
-  driftStored(context, 0.0f);
+  driftStored(context, 0.0f, ageing_->seen.data());
   const float *drifted = ageing_->seen.data();
   if (!visible_.empty())
     forEach(context, size(),
             SeenAtAge{frame(), weights_.data(), visible_.data(), drifted, visible_.data()});
   copy(context, rowMajor(drifted, rows_, cols_), rowMajor(weights_.data(), rows_, cols_));
   ageing_->age = {};
+}
+
+// The stored weights that the next pulse acts on; at an age, in `scratch`.
+const float *PulsedDevice::storedNow(const Context &context, Buffer<float> &scratch) const {
+  if (!isAged()) return weights_.data();
+  scratch.reserve(context, size());
+  driftStored(context, 0.0f, scratch.data());
+  return scratch.data();
 }
 
 void PulsedDevice::saveAge(State &state, const std::string &prefix) const {

@@ -84,7 +84,7 @@ struct DriftedStored {
 
   PULSORA_HD void operator()(int64_t i) const {
     const float w = cells.scale(cells.weight(i)) * values[i];
-    values[i] = cells.reference ? w + cells.reference[i] : w;
+    values[i] = (cells.reference ? w + cells.reference[i] : w) + 0.0f;  // never -0
   }
 };
 

@@ -91,6 +91,8 @@ void AnalogDevice::requireAge(double time, AgeFrom from) const {
 
 void AnalogDevice::drift(const Context &context, const Age &age, AgeFrom from) {
   requireAge(age.time, from);
+  if (age.time > 0.0)
+    for (const NamedArray &each : arrays()) each.array->cells().reserveAge(context);
   for (const NamedArray &each : arrays()) {
     PulsedDevice &cells = each.array->cells();
     const double before = from == AgeFrom::Now ? cells.age().time : 0.0;

@@ -266,6 +266,25 @@ TEST(Retention, CellsStayWithinTheirBounds) {
   EXPECT_GE(*std::min_element(read.begin(), read.end()), -0.6f);
 }
 
+TEST(Retention, StepsAreThoseOfTheDriftedWeights) {
+  SingleParams params;
+  params.device = makeParams("SoftBounds", {{"w_max_dtod", 0.0}, {"w_min_dtod", 0.0}});
+  params.retention = exactLaw();
+  TileConfig config;
+  config.compound = params;
+  Tile tile = trainedTile(config);
+  const std::vector<float> full(kOut * kIn, 0.6f);
+  tile.setWeights(rowMajor<const float>(full.data(), kOut, kIn));
+  EXPECT_EQ(tile.array("visible").saturatedCells({}), kOut * kIn);
+  tile.drift(90.0);
+  EXPECT_EQ(tile.array("visible").saturatedCells({}), 0);
+  const Buffer<float> aged = tile.array("visible").describeCells({});
+  const std::vector<float> less = weightsOf(tile);
+  tile.setWeights(rowMajor<const float>(less.data(), kOut, kIn));
+  const Buffer<float> written = tile.array("visible").describeCells({});
+  for (int64_t i = 0; i < 4 * kOut * kIn; ++i) ASSERT_EQ(aged.data()[i], written.data()[i]);
+}
+
 // W is not pulsed by an update of A and B, and stays at its age.
 TEST(Retention, ArraysOfAnAdapterHaveClocksOfTheirOwn) {
   LRTTParams params;

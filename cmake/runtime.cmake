@@ -62,7 +62,7 @@ function(pulsora_add_runtime target)
 
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PULSORA_SOURCE_DIR}
     ${PULSORA_SOURCE_DIR}/*.h ${PULSORA_SOURCE_DIR}/*.cuh)
-  list(FILTER headers INCLUDE REGEX "^((core|numerics|linalg|parameters|storage|devices|noise_models|pulses|array|cuda/(core|array))/|(cuda/)?inference/(cell_encoding|realise_cells|realise_kernel)|runtime/(plugin|device_std/))")
+  list(FILTER headers INCLUDE REGEX "^((core|numerics|linalg|parameters|storage|devices|noise_models|pulses|array|cuda/(core|array|noise_models))/|runtime/(plugin|device_std/))")
   list(SORT headers)
   list(TRANSFORM headers PREPEND ${PULSORA_SOURCE_DIR}/ OUTPUT_VARIABLE sources)
   set(public ${PROJECT_SOURCE_DIR}/include/pulsora)

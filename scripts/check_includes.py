@@ -34,7 +34,7 @@ SIMULATOR = [
 SIDE = {
     "lowrank": [],
     "forecast": [],
-    "runtime": ["devices", "noise_models", "pulses", "array", "inference"],
+    "runtime": ["devices", "noise_models", "pulses", "array"],
 }
 
 IN_ORDER = BASE + SIMULATOR
@@ -45,7 +45,7 @@ ALLOWED |= {room: {room, *BASE, *more} for room, more in SIDE.items()}
 GENERATED = {
     "device_list.h": {"array"},
     "runtime_options.h": {"runtime"},
-    "noise_model_list.h": {"noise_models", "inference"},
+    "noise_model_list.h": {"noise_models"},
     "compound_list.h": {"tile"},
 }
 

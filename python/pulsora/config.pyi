@@ -58,6 +58,11 @@ _WNoiseType: TypeAlias = Literal[
     "additive_constant",
     "pcm_read",
 ]
+_RetentionCell: TypeAlias = Literal[
+    "pair",
+    "two_sided_pair",
+    "single",
+]
 _Buffer: TypeAlias = Literal[
     "none",
     "sum",
@@ -414,6 +419,15 @@ class SingleConfig(TileConfig):
 
     device: Device
     """Device model of a single array."""
+    retention: NoiseModel | None
+    """Noise model by which the cells drift after their last pulse; None: they keep their
+    weights. Reads see it at the age that drift() sets.
+    """
+    retention_cell: _RetentionCell
+    """Devices with which a weight drifts: 'pair', of which the one for the weight's sign
+    carries it; 'two_sided_pair', both of which carry half of it; 'single', one against a
+    fixed reference at half of the range.
+    """
     forward: IOParameters
     """Periphery of the forward read."""
     backward: IOParameters
@@ -424,6 +438,8 @@ class SingleConfig(TileConfig):
         self,
         *,
         device: Device = ...,
+        retention: NoiseModel | None = ...,
+        retention_cell: _RetentionCell = "pair",
         forward: IOParameters = ...,
         backward: IOParameters = ...,
         update: UpdateParameters = ...,
@@ -560,6 +576,17 @@ class TransferConfig(TileConfig):
     """Buffer 'dynamic': whether reads are divided by their number since the line changed its
     sign.
     """
+    retention: NoiseModel | None
+    """Noise model by which the cells of the visible array drift after their last pulse; None:
+    they keep their weights. Reads see it at the age that drift() sets.
+    """
+    retention_fast: NoiseModel | None
+    """Noise model by which the cells of the fast arrays drift; None: they keep their weights."""
+    retention_cell: _RetentionCell
+    """Devices with which a weight drifts: 'pair', of which the one for the weight's sign
+    carries it; 'two_sided_pair', both of which carry half of it; 'single', one against a
+    fixed reference at half of the range.
+    """
     forward: IOParameters
     """Periphery of the forward read."""
     backward: IOParameters
@@ -604,6 +631,9 @@ class TransferConfig(TileConfig):
         tail_weightening: float = 5.0,
         buffer_cap: float = 0.0,
         correct_accumulation: bool = False,
+        retention: NoiseModel | None = ...,
+        retention_fast: NoiseModel | None = ...,
+        retention_cell: _RetentionCell = "pair",
         forward: IOParameters = ...,
         backward: IOParameters = ...,
         update: UpdateParameters = ...,
@@ -632,6 +662,15 @@ class VectorConfig(TileConfig):
     each array is read through a periphery of its own, and the results are added with their
     factors.
     """
+    retention: NoiseModel | None
+    """Noise model by which the cells drift after their last pulse; None: they keep their
+    weights. Reads see it at the age that drift() sets.
+    """
+    retention_cell: _RetentionCell
+    """Devices with which a weight drifts: 'pair', of which the one for the weight's sign
+    carries it; 'two_sided_pair', both of which carry half of it; 'single', one against a
+    fixed reference at half of the range.
+    """
     forward: IOParameters
     """Periphery of the forward read."""
     backward: IOParameters
@@ -646,6 +685,8 @@ class VectorConfig(TileConfig):
         update_policy: _UpdatePolicy = "all",
         first_update_idx: int = 0,
         read_io: _ReadIo = "shared",
+        retention: NoiseModel | None = ...,
+        retention_cell: _RetentionCell = "pair",
         forward: IOParameters = ...,
         backward: IOParameters = ...,
         update: UpdateParameters = ...,
@@ -673,6 +714,15 @@ class ReferenceConfig(TileConfig):
     each array is read through a periphery of its own, and the results are added with their
     factors.
     """
+    retention: NoiseModel | None
+    """Noise model by which the cells drift after their last pulse; None: they keep their
+    weights. Reads see it at the age that drift() sets.
+    """
+    retention_cell: _RetentionCell
+    """Devices with which a weight drifts: 'pair', of which the one for the weight's sign
+    carries it; 'two_sided_pair', both of which carry half of it; 'single', one against a
+    fixed reference at half of the range.
+    """
     forward: IOParameters
     """Periphery of the forward read."""
     backward: IOParameters
@@ -687,6 +737,8 @@ class ReferenceConfig(TileConfig):
         reference_start: _ReferenceStart = "zero",
         reference_pulses: int = 0,
         read_io: _ReadIo = "shared",
+        retention: NoiseModel | None = ...,
+        retention_cell: _RetentionCell = "pair",
         forward: IOParameters = ...,
         backward: IOParameters = ...,
         update: UpdateParameters = ...,
@@ -724,6 +776,15 @@ class OneSidedConfig(TileConfig):
     each array is read through a periphery of its own, and the results are added with their
     factors.
     """
+    retention: NoiseModel | None
+    """Noise model by which the cells drift after their last pulse; None: they keep their
+    weights. Reads see it at the age that drift() sets.
+    """
+    retention_cell: _RetentionCell
+    """Devices with which a weight drifts: 'pair', of which the one for the weight's sign
+    carries it; 'two_sided_pair', both of which carry half of it; 'single', one against a
+    fixed reference at half of the range.
+    """
     forward: IOParameters
     """Periphery of the forward read."""
     backward: IOParameters
@@ -741,6 +802,8 @@ class OneSidedConfig(TileConfig):
         refresh_forward: IOParameters = ...,
         refresh_update: UpdateParameters = ...,
         read_io: _ReadIo = "shared",
+        retention: NoiseModel | None = ...,
+        retention_cell: _RetentionCell = "pair",
         forward: IOParameters = ...,
         backward: IOParameters = ...,
         update: UpdateParameters = ...,
@@ -826,6 +889,15 @@ class MixedPrecisionConfig(TileConfig):
     """Whether x is rounded to its levels at random, with the right mean."""
     stoc_round_d: bool
     """Whether d is rounded to its levels at random."""
+    retention: NoiseModel | None
+    """Noise model by which the cells drift after their last pulse; None: they keep their
+    weights. Reads see it at the age that drift() sets.
+    """
+    retention_cell: _RetentionCell
+    """Devices with which a weight drifts: 'pair', of which the one for the weight's sign
+    carries it; 'two_sided_pair', both of which carry half of it; 'single', one against a
+    fixed reference at half of the range.
+    """
     forward: IOParameters
     """Periphery of the forward read."""
     backward: IOParameters
@@ -859,6 +931,8 @@ class MixedPrecisionConfig(TileConfig):
         n_d_bins: int = 0,
         stoc_round_x: bool = True,
         stoc_round_d: bool = True,
+        retention: NoiseModel | None = ...,
+        retention_cell: _RetentionCell = "pair",
         forward: IOParameters = ...,
         backward: IOParameters = ...,
         update: UpdateParameters = ...,
@@ -1011,6 +1085,17 @@ class LRTTConfig(TileConfig):
     """
     max_output_size: int
     """[lines] >= 0. Largest number of outputs d of a block; see max_input_size."""
+    retention: NoiseModel | None
+    """Noise model by which the cells of the visible array drift after their last pulse; None:
+    they keep their weights. Reads see it at the age that drift() sets.
+    """
+    retention_fast: NoiseModel | None
+    """Noise model by which the cells of the fast arrays drift; None: they keep their weights."""
+    retention_cell: _RetentionCell
+    """Devices with which a weight drifts: 'pair', of which the one for the weight's sign
+    carries it; 'two_sided_pair', both of which carry half of it; 'single', one against a
+    fixed reference at half of the range.
+    """
     forward: IOParameters
     """Periphery of the forward read."""
     backward: IOParameters
@@ -1064,6 +1149,9 @@ class LRTTConfig(TileConfig):
         adapter_span: _AdapterSpan = "tile",
         max_input_size: int = 0,
         max_output_size: int = 0,
+        retention: NoiseModel | None = ...,
+        retention_fast: NoiseModel | None = ...,
+        retention_cell: _RetentionCell = "pair",
         forward: IOParameters = ...,
         backward: IOParameters = ...,
         update: UpdateParameters = ...,

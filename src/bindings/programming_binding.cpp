@@ -53,12 +53,12 @@ void programMeasured(SharedTile &self, py::handle conductances, py::handle numbe
   self.run([&](Tile &tile) { tile.programming().programMeasured(in.view(), which); });
 }
 
-double readTime(py::handle time) {
+double readTime(py::handle time, const char *since = "the end of programming") {
   Value given = toValue(time, "time");
   const double seconds = given.integer() ? static_cast<double>(*given.integer())
                                          : (given.real() ? *given.real() : -1.0);
   PULSORA_CHECK(ConfigError, std::isfinite(seconds) && seconds >= 0.0, "time is ", given.describe(),
-                "; give seconds since the end of programming, a finite number >= 0");
+                "; give seconds since ", since, ", a finite number >= 0");
   return seconds;
 }
 
@@ -78,6 +78,24 @@ void driftTiles(const std::vector<SharedTile *> &tiles, py::handle time, py::han
   const auto reading = readArgument<uint64_t>(redraw, "redraw", between(0, double(kMostRedraws)));
   withArrays(tiles,
              [&](const auto &arrays) { TileProgramming::driftAll(arrays, seconds, reading); });
+}
+
+double readAge(py::handle time) { return readTime(time, "the last pulse"); }
+
+void requireAge(SharedTile &self, py::handle time) {
+  const double seconds = readAge(time);
+  self.run([&](Tile &tile) { tile.requireAge(seconds); });
+}
+
+void driftCells(SharedTile &self, py::handle time, py::handle redraw, bool fromNow) {
+  const double seconds = readAge(time);
+  const auto reading = readArgument<uint64_t>(redraw, "redraw", between(0, double(kMostRedraws)));
+  const AgeFrom from = fromNow ? AgeFrom::Now : AgeFrom::LastPulse;
+  self.run([&](Tile &tile) { tile.drift(seconds, reading, from); });
+}
+
+py::object retention(SharedTile &self) {
+  return fromValue(Value(self.run([](Tile &tile) { return tile.retention(); })));
 }
 
 /// `points` are pairs of a number and a time.
@@ -166,6 +184,12 @@ void bindProgramming(py::class_<SharedTile> &tile) {
       .def("drift", &drift, arg("time"), arg("redraw"))
       .def("unprogram",
            [](SharedTile &self) { self.run([](Tile &each) { each.programming().unprogram(); }); })
+      .def_property_readonly(
+          "retains",
+          [](SharedTile &self) { return self.run([](Tile &each) { return each.retains(); }); })
+      .def("require_age", &requireAge, arg("time"))
+      .def("drift_cells", &driftCells, arg("time"), arg("redraw"), arg("from_now") = false)
+      .def("retention", &retention)
       .def("take", &take, arg("weights"))
       .def("see", &see, arg("number"))
       .def("written", &written)

@@ -290,6 +290,12 @@ def test_property_61_a_noise_model_from_source_has_the_bits_of_the_cpu(
                 array = tile.programming
                 seen += [array.conductances(which).tobytes() for which in ("programmed", "now")]
                 seen.append(np.asarray(tile.weights).tobytes())
+            aged = pl.Tile(
+                33, 41, pl.SingleConfig(retention=model, retention_cell=cell), seed=5, device=device
+            )
+            aged.weights = np.random.default_rng(1).uniform(-0.1, 0.1, (33, 41)).astype(np.float32)
+            aged.retention.drift(3600.0)
+            seen.append(np.asarray(aged.weights).tobytes())
     each = len(seen) // (2 * len(models))
     for i in range(1, 2 * len(models)):
         assert seen[i * each : (i + 1) * each] == seen[:each]

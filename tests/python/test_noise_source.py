@@ -88,6 +88,18 @@ def test_a_model_from_source_has_the_bits_of_the_same_built_in(name: str, cell: 
             seen(programmed(made(**SETTINGS[name]), cell=cell), time) for made in (built_in, copied)
         )
         assert same_bits(one, other)
+    one, other = (aged(made(**SETTINGS[name]), retention_cell=cell) for made in (built_in, copied))
+    assert same_bits([one], [other])
+
+
+def aged(model: pl.noise_models.NoiseModel, **settings: Any) -> np.ndarray:
+    """The weights of an array that pulses have trained, an hour later."""
+    tile = pl.Tile(9, 13, pl.SingleConfig(retention=model, **settings), seed=5, threads=1)
+    tile.update(np.ones((3, 13)), np.linspace(-1.0, 1.0, 27).reshape(3, 9), 0.3)
+    before = tile.weights.copy()
+    tile.retention.drift(3600.0)
+    assert not np.array_equal(before, tile.weights)
+    return tile.weights
 
 
 @pytest.mark.parametrize("name", [*pl.noise_models.MODELS, "StretchedLoss"])

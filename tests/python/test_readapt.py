@@ -140,3 +140,67 @@ def test_bad_readaptations_change_nothing() -> None:
     for ages in ([], [2.0, 1.0], [1.0, 1.0], [-1.0], [float("nan")]):
         with pytest.raises(ValueError, match="ages"):
             pl.nn.AgeGate(ages)
+
+
+def test_arrays_with_a_retention_are_trained_again_as_they_age() -> None:
+    net, batches = data()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.mul_(2.0)
+    outputs = [(x, net(x).detach()) for x, _ in batches]
+    law = pl.noise_models.PowerLaw(nu_mean=[0.2, 0.2], nu_std=[0.2, 0.2])
+    config = pl.LRTTConfig(
+        rank=4, transfer_every=0, visible=pl.devices.Idealized(), fast=pl.devices.Idealized(),
+        retention=law, retention_fast=pl.noise_models.Exponential(),
+    )  # fmt: skip
+    model = pl.convert_to_analog(net, config, seed=1)
+    report = pl.inference.readapt(
+        model, pl.optim.AnalogSGD(model.parameters(), lr=1.0), torch.nn.functional.mse_loss,
+        outputs, [3600.0, 86400.0, 3e6], steps=100,
+        metric=lambda y, wanted: (y - wanted).square().mean(-1),
+    )  # fmt: skip
+    assert max(report.after) < 0.6 * min(report.before)
+    assert min(report.pulses) > 1000
+    ages = next(iter(model[0].tiles)).retention.ages
+    assert ages["visible"].time == 3e6  # never pulsed
+    assert ages["fast_a"].time == 0.0
+    # An evaluation is the loop over the ages, with a reading for each number.
+    rows = pl.inference.evaluate(
+        model, outputs, times=["1 h", 3e6], programmings=[0, 4],
+        metric=lambda y, wanted: (y - wanted).square().mean(-1),
+    )  # fmt: skip
+    for i, time in enumerate((3600.0, 3e6)):
+        for j, redraw in enumerate((0, 4)):
+            pl.drift(model, time, redraw=redraw)
+            with torch.no_grad():
+                found = torch.cat([(model(x) - y).square().mean(-1) for x, y in outputs]).mean()
+            assert rows.values[i, j] == pytest.approx(found.item())
+    with pytest.raises(ValueError, match="no layer is programmed"):
+        pl.inference.evaluate(model, outputs, chips=2)
+
+
+def test_pulsed_adapters_age_by_the_time_that_passes() -> None:
+    net, batches = data()
+    outputs = [(x, net(x).detach()) for x, _ in batches]
+    model = pl.peft.add_adapters(
+        net, "analog_base", rank=4, adapter_span="layer", base_config=CONFIG, seed=1,
+        config=pl.SingleConfig(
+            device=pl.devices.Idealized(), retention=pl.noise_models.Exponential()
+        ),
+    )  # fmt: skip
+    adapters = [each for each in model.parameters() if each.requires_grad]
+    arrays = pl.inference.programming.retaining_arrays(model)
+    assert arrays
+    seen: list[float] = []
+
+    def ages(_: int, __: int) -> None:
+        seen.append(next(iter(arrays[0])).retention.ages["visible"].time)
+
+    pl.inference.readapt(
+        model, pl.optim.AnalogSGD(adapters, lr=0.2), torch.nn.functional.mse_loss, outputs,
+        [10.0, 50.0], steps=1, metric=lambda y, wanted: (y - wanted).square().mean(-1),
+        progress=ages,
+    )  # fmt: skip
+    assert seen == [0.0, 0.0]
+    pl.drift(model, 1e9)
+    assert next(iter(arrays[0])).weights.max() == 0.0  # all has leaked

@@ -29,7 +29,10 @@ class Field(TypedDict):
 
     name: str
     type: str
-    """float, int, bool, enum, floats, auto, auto int, struct, device, devices or noise_model."""
+    """float, int, bool, enum, floats, auto, auto int, struct, device, devices or noise_model.
+
+    A noise_model whose default is None may be None.
+    """
     unit: str
     doc: str
     range: str
@@ -297,7 +300,7 @@ def annotation(field: Field) -> str:
         "enum": f"Literal[{choices}]",
         "struct": field["struct"],
         "device": "Device",
-        "noise_model": "NoiseModel",
+        "noise_model": "NoiseModel" if field["default"] else "NoiseModel | None",
         "devices": "Sequence[Device]",
     }.get(field["type"], field["type"])
 
@@ -337,7 +340,7 @@ def _from_plain(field: Field, value: Any) -> Any:  # noqa: ANN401
     """Converts a plain value that the core has checked to the form that attributes hold."""
     if field["type"] == "struct":
         return _STRUCTS[field["struct"]]._of_valid(value)  # noqa: SLF001 - a class of this module
-    if field["type"] in MODELS:
+    if field["type"] in MODELS and value is not None:
         return MODELS[field["type"]][value["model"]]._of_valid(value)  # noqa: SLF001
     if field["type"] == "devices":
         return tuple(_DEVICES[entry["model"]]._of_valid(entry) for entry in value)  # noqa: SLF001

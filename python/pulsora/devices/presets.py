@@ -154,7 +154,8 @@ def SixT1C(**changes: Any) -> models.LinearStep:
     Fit (R^2 = 0.999) of the linear-step model to a measured cell, about 1000 pulses from bound to
     bound; up steps grow with the weight. The fit gives no spreads: 10 % between devices and 30 %
     between cycles are assumed. The cell leaks with a time constant of 46505 s: set `lifetime` to
-    that over the duration of a mini-batch.
+    that over the duration of a mini-batch, or for reads after training a `retention` to
+    `noise_models.Exponential()` in the configuration.
     """
     numbers = {
         "dw_min": 0.001981,

@@ -12,9 +12,15 @@ from pulsora._internal.text_tables import aligned
 from pulsora._internal.times import described, seconds
 from pulsora.convert.arrays import arrays_of
 from pulsora.inference.folding import called
-from pulsora.inference.programming import drift, held_layers, program
+from pulsora.inference.programming import (
+    drifting_parts,
+    program,
+    require_age,
+    set_age,
+)
 from pulsora.nn.age_gate import age_gates, select_ages
 from pulsora.nn.gated_adapter import GatedAdapter
+from pulsora.nn.tiles.held_weights import HeldWeights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -99,10 +105,13 @@ def readapt(
 
     The base is programmed once, drifts to each time, and is never written: its weights must be
     frozen. Gates by age (`pulsora.nn.AgeGate`) select the adapter of each time, so that a bank is
-    trained adapter by adapter. Afterwards the model is in eval() at the last time.
+    trained adapter by adapter. Pulsed arrays with a `retention=` age by the time that passes
+    between the times, each from its last pulse on; a model may have such arrays alone, such as
+    those of LRTTConfig. Afterwards the model is in eval() at the last time.
 
     Args:
-        model: A model of `pulsora.peft.add_adapters` with `base_config=InferenceConfig(...)`.
+        model: A model of `pulsora.peft.add_adapters` with `base_config=InferenceConfig(...)`, or
+            one whose pulsed arrays have a retention.
         optimizer: An optimiser of the adapters, of torch or of `pulsora.optim`.
         loss: The loss of outputs and targets.
         batches: Pairs (input, target) of training; they are gone through again and again.
@@ -117,7 +126,8 @@ def readapt(
 
     Raises:
         ValueError: If there are no times or steps, if times descend, if the model has no layer of
-            InferenceConfig, or if one of these has a weight that is not frozen.
+            InferenceConfig and no array with a retention, or if a layer of InferenceConfig has a
+            weight that is not frozen.
         ConfigError: For a time for which a noise model has no numbers; nothing has changed then.
     """
     after = [seconds(time) for time in times]
@@ -125,21 +135,20 @@ def readapt(
         raise ValueError(f"times = {list(times)}, steps = {steps}: give one of each at least")
     if sorted(after) != after:
         raise ValueError(f"times = {list(times)}: a chip grows older; give ascending times")
-    layers = held_layers(model)
+    layers, arrays = drifting_parts(model)
     for held, weight in layers:
-        if weight.requires_grad:
-            raise ValueError(
-                f"the weight of layer {held.array.name or held.array.layer_type} would be trained, "
-                "and the chip holds what was programmed; freeze it by requires_grad_(False)"
-            )
+        _require_frozen(held, weight)
         for time in after:
             held.require_time(time)
+    require_age(arrays, after[-1])
     account = _Account(model)
     endless = _endless(batches)
-    program(model, programming, chip=chip)
+    if layers:
+        program(model, programming, chip=chip)
     rows: list[tuple[Any, ...]] = []
     for number, time in enumerate(after):
-        drift(model, time)
+        HeldWeights.drift(layers, time, 0)
+        set_age(arrays, time - (0.0, *after)[number], from_now=True)
         if age_gates(model):
             select_age(model, time)
         before = _mean(model, batches if test is None else test, metric)
@@ -157,6 +166,14 @@ def readapt(
         found = _mean(model, batches if test is None else test, metric)
         rows.append((time, before, found, steps, *account.counts()))
     return Readaptation(*zip(*rows, strict=True))
+
+
+def _require_frozen(held: HeldWeights, weight: nn.Parameter) -> None:
+    if weight.requires_grad:
+        raise ValueError(
+            f"the weight of layer {held.array.name or held.array.layer_type} would be trained, "
+            "and the chip holds what was programmed; freeze it by requires_grad_(False)"
+        )
 
 
 def _endless(batches: Iterable[tuple[Any, Tensor]]) -> Iterator[tuple[Any, Tensor]]:

@@ -17,9 +17,10 @@ from pulsora.inference.folding import (
     points_of_a_pass,
     program_points,
 )
-from pulsora.inference.programming import drift, held_layers, program
+from pulsora.inference.programming import drifting_parts, program, require_age, set_age
 from pulsora.inference.report import InferenceReport
 from pulsora.nn.age_gate import age_gates, select_ages
+from pulsora.nn.tiles.held_weights import HeldWeights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -61,8 +62,12 @@ def evaluate(
     a batch apart, which a small batch is tried for. A model that does not is read one realisation
     at a time, and a warning names the layer.
 
+    Pulsed arrays with a `retention=` are read at each time after their last pulse, with the number
+    of the programming as that of the reading (`redraw`), one realisation at a time. A model may
+    have such arrays alone.
+
     Args:
-        model: A model in eval() with layers of InferenceConfig.
+        model: A model in eval() with layers of InferenceConfig, or arrays with a retention.
         batches: Pairs (input, target) that can be gone through repeatedly, such as a list or a
             DataLoader without shuffling. Targets are on the device of the outputs. An input that
             is a dict gives the names of the model's arguments.
@@ -85,13 +90,16 @@ def evaluate(
         file.
 
     Raises:
-        ValueError: If the model has no layer of InferenceConfig or is in training mode, if there
-            are no samples, times or programmings, or if the metric gives no number per sample.
+        ValueError: If the model has no layer of InferenceConfig and no array with a retention, or
+            is in training mode, if there are no samples, times or programmings, if there are
+            several chips without a programmed layer, or if the metric gives no number per sample.
         ConfigError: For a time for which a noise model has no numbers, before anything changes.
         InputError: If a weight is not finite.
     """
-    layers = held_layers(model)
+    layers, arrays = drifting_parts(model)
     _require(model, metric, chips, memory)
+    if chips > 1 and not layers:
+        raise ValueError(f"chips = {chips}, but no layer is programmed; leave it at 1")
     after = [seconds(time) for time in times]
     numbers = _numbers(programmings)
     if not after or not numbers:
@@ -99,7 +107,8 @@ def evaluate(
     for time in after:
         for held, _ in layers:
             held.require_time(time)
-    count = 1 if prepare is not None else _pass_size(model, batches, memory)
+        require_age(arrays, time)
+    count = 1 if prepare is not None or arrays else _pass_size(model, batches, memory)
     gates = age_gates(model)
     shown = _Shown(progress, chips * len(numbers) * len(after))
     values = np.empty((len(after), chips * len(numbers)))
@@ -109,6 +118,7 @@ def evaluate(
         for start in range(0, len(points), count):
             group = points[start : start + count]
             program_points(layers, group, chip)
+            set_age(arrays, group[-1][1], group[-1][0])
             if prepare is not None:
                 select_ages(gates, [group[0][1]], 1)
                 prepare(model)
@@ -116,7 +126,9 @@ def evaluate(
             shown.add(len(group))
         columns = slice(chip * len(numbers), (chip + 1) * len(numbers))
         values[:, columns] = np.array(found).reshape(len(numbers), len(after)).T
-    drift(program(model, numbers[-1], chip=chips - 1), after[-1])
+    if layers:
+        program(model, numbers[-1], chip=chips - 1)
+        HeldWeights.drift(layers, after[-1], 0)
     select_ages(gates, after[-1:], 1)
     name = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
     of_chips = tuple(chip for chip in range(chips) for _ in numbers)

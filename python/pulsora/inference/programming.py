@@ -12,9 +12,20 @@ from pulsora.nn.tiles.held_weights import HeldWeights
 if TYPE_CHECKING:
     from torch import nn
 
+    from pulsora.nn.tiles.tile_array import TileArray
     from pulsora.tile import Tile
 
-__all__ = ["drift", "held_layers", "program", "programmed_tiles", "unprogram"]
+__all__ = [
+    "drift",
+    "drifting_parts",
+    "held_layers",
+    "program",
+    "programmed_tiles",
+    "require_age",
+    "retaining_arrays",
+    "set_age",
+    "unprogram",
+]
 
 _M = TypeVar("_M", bound="nn.Module")
 
@@ -52,25 +63,78 @@ def program(model: _M, number: int = 0, *, chip: int = 0) -> _M:
 
 
 def drift(model: _M, time: float | str, *, redraw: int = 0) -> _M:
-    """Lets the reads of all programmed layers see their arrays `time` after programming, in place.
+    """Lets reads see programmed layers and pulsed arrays with a retention at a time, in place.
 
-    The times may come in any order: the result does not depend on earlier calls.
+    The times may come in any order: the result does not depend on earlier calls. A programmed layer
+    is seen `time` after programming; an array that pulses have trained, and whose configuration has
+    a `retention=`, `time` after the last pulse on it. 0 returns to what training left.
 
     Args:
-        model: A model that `program` has programmed.
-        time: Seconds since the end of programming, or a text such as "1 day" (`seconds`).
+        model: A model that `program` has programmed, or whose arrays have a retention.
+        time: Seconds, or a text such as "1 day" (`seconds`).
         redraw: Number of the reading at this time; read noise is drawn for each.
 
     Returns:
         The model.
 
     Raises:
-        ValueError: If the model has no layer of InferenceConfig.
+        ValueError: If the model has no layer of InferenceConfig, and no array with a retention.
         ConfigError: For a time for which a noise model has no numbers; nothing has changed then.
-        StateError: If a layer is not programmed, or has changed since; nothing has changed then.
+        StateError: If a layer of InferenceConfig is not programmed, or has changed since; nothing
+            has changed then.
     """
-    HeldWeights.drift(held_layers(model), seconds(time), redraw)
+    after = seconds(time)
+    layers, arrays = drifting_parts(model)
+    require_age(arrays, after)
+    if layers:
+        HeldWeights.drift(layers, after, redraw)
+    set_age(arrays, after, redraw)
     return model
+
+
+def drifting_parts(
+    model: nn.Module,
+) -> tuple[list[tuple[HeldWeights, nn.Parameter]], list[TileArray]]:
+    """Returns the layers that are programmed, and the tiles of arrays that drift by themselves.
+
+    Raises:
+        ValueError: If there are neither.
+    """
+    layers, arrays = _held_layers(model), retaining_arrays(model)
+    if not layers and not arrays:
+        raise ValueError(
+            "the model has no layer of InferenceConfig, and no array with a retention; make one by "
+            "pulsora.convert_to_analog(model, config) with an InferenceConfig, or with another "
+            "configuration that has a retention=, such as SingleConfig"
+        )
+    return layers, arrays
+
+
+def require_age(arrays: list[TileArray], time: float) -> None:
+    """Raises ConfigError for a time for which a noise model of these arrays has no numbers."""
+    for array in arrays:
+        for tile in array:
+            tile._core.require_age(time)  # noqa: SLF001 - of this package
+
+
+def set_age(
+    arrays: list[TileArray], time: float, redraw: int = 0, *, from_now: bool = False
+) -> None:
+    """Lets reads see these arrays at an age, or `from_now`, so much older than they are."""
+    for array in arrays:
+        array.changes += 1
+        for tile in array:
+            tile._core.drift_cells(time, redraw, from_now)  # noqa: SLF001 - of this package
+
+
+def retaining_arrays(model: nn.Module) -> list[TileArray]:
+    """Returns the tiles of each layer whose pulsed arrays drift, in the order of the layers."""
+    found = {
+        id(layer.tiles): layer.tiles
+        for layer in model.modules()
+        if isinstance(layer, AnalogModule) and next(iter(layer.tiles)).retention is not None
+    }
+    return list(found.values())
 
 
 def unprogram(model: _M) -> _M:
@@ -99,14 +163,19 @@ def held_layers(model: nn.Module) -> list[tuple[HeldWeights, nn.Parameter]]:
     Raises:
         ValueError: If there are none.
     """
-    found = {
-        id(layer.held): (layer.held, layer.carrier)
-        for layer in model.modules()
-        if isinstance(layer, AnalogModule) and isinstance(layer.held, HeldWeights)
-    }
+    found = _held_layers(model)
     if not found:
         raise ValueError(
             "the model has no layer of InferenceConfig; make one by "
             "pulsora.convert_to_analog(model, pulsora.InferenceConfig(...))"
         )
+    return found
+
+
+def _held_layers(model: nn.Module) -> list[tuple[HeldWeights, nn.Parameter]]:
+    found = {
+        id(layer.held): (layer.held, layer.carrier)
+        for layer in model.modules()
+        if isinstance(layer, AnalogModule) and isinstance(layer.held, HeldWeights)
+    }
     return list(found.values())

@@ -12,12 +12,14 @@ from pulsora.tile.arrays import Arrays, read_only
 from pulsora.tile.clipping import as_written, confined, warn_of_clipping
 from pulsora.tile.explanation import Explanation
 from pulsora.tile.programming import programming_of
+from pulsora.tile.retention import retention_of
 from pulsora.tile.stateful import StatefulTile, _restored  # noqa: F401 - old pickles name it
 
 if TYPE_CHECKING:
     from pulsora.tile.adapter import Adapter
     from pulsora.tile.arrays import Array, Matrix
     from pulsora.tile.programming import Programming
+    from pulsora.tile.retention import Retention
 
 __all__ = ["Explanation", "Tile"]
 
@@ -76,6 +78,7 @@ class Tile(StatefulTile):
         self._arrays = Arrays(core)
         self._adapter = adapter_of(core, self._arrays)
         self._programming = programming_of(core)
+        self._retention = retention_of(core)
 
     @property
     def d_size(self) -> int:
@@ -314,6 +317,11 @@ class Tile(StatefulTile):
     def programming(self) -> Programming | None:
         """The array that is programmed once, and drifts (of InferenceConfig), or None."""
         return self._programming
+
+    @property
+    def retention(self) -> Retention | None:
+        """The ages of pulsed arrays that drift (of a config with `retention=`), or None."""
+        return self._retention
 
     def describe_cells(self, array: str = "visible") -> dict[str, Matrix]:
         """Returns bounds and step sizes of the cells of an array.

@@ -89,6 +89,17 @@ void PulsedDevice::write(const Context &context, MatrixView<const float> from) {
   });
 }
 
+// Brings stored weights within the bounds of their cells.
+void PulsedDevice::confine(const Context &context, float *stored) const {
+  CellArray a{};
+  static_cast<SampledCells &>(a) = sampledCells();
+  a.weights = stored;
+  const PulsedKernels &kernels = kernelsOf(params_.model(), context);
+  overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
+    kernels.write(a, {}, begin, end, stream);
+  });
+}
+
 // Renews the visible weights, with write noise of deviation `noise`.
 void PulsedDevice::look(const Context &context, float noise, uint64_t event) {
   if (visible_.empty()) return;
@@ -132,10 +143,12 @@ void PulsedDevice::addColumnSigns(const Context &context) {
 void PulsedDevice::turnColumns(const Context &context, const float *factors) {
   ++changes_;
   forEach(context, size(), ColumnScaler{factors, cols_, visible_.data()});
+  if (isAged()) forEach(context, size(), ColumnScaler{factors, cols_, ageing_->seen.data()});
   forEach(context, cols_, ColumnScaler{factors, cols_, signs_.data()});
 }
 
 MatrixView<const float> PulsedDevice::weights() const {
+  if (isAged()) return rowMajor<const float>(ageing_->seen.data(), rows_, cols_);
   return rowMajor<const float>(visible_.empty() ? weights_.data() : visible_.data(), rows_, cols_);
 }
 
@@ -143,6 +156,7 @@ void PulsedDevice::setWeights(const Context &context, MatrixView<const float> we
                               uint64_t event) {
   PULSORA_CHECK(InputError, weights.rows == rows_ && weights.cols == cols_, "weights have shape [",
                 weights.rows, ", ", weights.cols, "]; this array is [", rows_, ", ", cols_, "]");
+  if (ageing_) ageing_->age = {};
   if (reference_.empty() && signs_.empty()) {
     write(context, weights);
   } else {
@@ -164,6 +178,7 @@ bool PulsedDevice::joinsUpdates(const Context &context) const {
 
 void PulsedDevice::applyPulses(const Context &context, const PulseWords &words) {
   if (words.endSample == words.firstSample) return;
+  settle(context);
   pulse(context, words);
   afterWrite(context, words.endSample);
 }
@@ -190,6 +205,7 @@ void PulsedDevice::applyPulsesToEach(const Context &context, const ArrayPulses *
       const auto &[array, words] = list[i + together];
       if (&array->params_.model() != model || words->samples == 0 || !array->joinsUpdates(context))
         break;
+      array->settle(context);
       updates[together] = {array->array(), *words, array->counts_.data()};
     }
     if (together < 2) {
@@ -211,6 +227,7 @@ void PulsedDevice::applyOuterProduct(const Context &context, MatrixView<const fl
                                      MatrixView<const float> d, float lr, Bounds bounds,
                                      uint64_t event) {
   if (x.rows == 0) return;
+  settle(context);
   reserveOuterProduct(context, d.rows);
   forEach(context, d.size(), ScaledCopier{d, -lr, scaled_.data()});
   const MatrixView<const float> scaled = rowMajor<const float>(scaled_.data(), d.rows, d.cols);
@@ -223,12 +240,14 @@ void PulsedDevice::applyOuterProduct(const Context &context, MatrixView<const fl
 
 void PulsedDevice::meetBounds(const Context &context) {
   if (!boundsDue_) return;
+  settle(context);
   write(context, {});
   afterWrite(context, boundsEvent_);
 }
 
 void PulsedDevice::addWeights(const Context &context, MatrixView<const float> delta,
                               uint64_t event) {
+  settle(context);
   forEach(context, size(), WeightAdder{delta, weights_.data()});
   write(context, {});
   afterWrite(context, kSetEvents + event);
@@ -238,6 +257,7 @@ void PulsedDevice::relax(const Context &context, uint64_t event) {
   meetBounds(context);
   const PulsedParams &p = params_.common();
   if (p.lifetime == 0.0f && p.diffusion == 0.0f) return;
+  settle(context);
   const CellArray a = array();
   const Relaxation relaxation{decayRates_.data(), diffusions_.data(), resets_.data(), event};
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
@@ -262,6 +282,7 @@ void PulsedDevice::resetCells(const Context &context, const float *chosen, uint6
 }
 
 void PulsedDevice::reset(const Context &context, const ResetEvent &event) {
+  settle(context);
   const CellArray a = array();
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
@@ -285,7 +306,7 @@ uint64_t PulsedDevice::slotCount(const Context &context) const {
 size_t PulsedDevice::memoryBytes() const {
   return weights_.bytes() + visible_.bytes() + reference_.bytes() + signs_.bytes() +
          cells_.bytes() + decayRates_.bytes() + diffusions_.bytes() + resets_.bytes() +
-         deferred_.bytes();
+         deferred_.bytes() + (ageing_ ? ageing_->seen.bytes() : 0);
 }
 
 bool PulsedDevice::isOfCells(const std::string &tensor) {
@@ -316,6 +337,7 @@ void PulsedDevice::saveTo(const Context &context, State &state, const std::strin
   detail::copyToHost(context, counts, counts_.data(), sizeof counts);
   state.values[prefix + "pulses"] = Value(counts[0]);
   state.values[prefix + kSlots] = Value(counts[1]);
+  saveAge(state, prefix);
   // Only within a mini-batch, so that states saved between mini-batches keep their set of values.
   if (boundsDue_) state.values[prefix + kBoundsDue] = Value(boundsEvent_);
 }
@@ -328,6 +350,7 @@ void PulsedDevice::loadFrom(const Context &context, const State &state, const st
                               hasSlots ? state.counter(prefix + kSlots) : 0};
   const bool due = state.values.count(prefix + kBoundsDue) != 0;
   const uint64_t event = due ? state.counter(prefix + kBoundsDue) : 0;
+  const Age age = readAge(state, prefix);
   ++changes_;
   state.take(context, prefix + "weights", Tensor::Type::F32, shape, weights_);
   state.takeFixed(context, prefix + kCells, Tensor::Type::F16, {members, rows_, cols_}, cells_);
@@ -346,6 +369,7 @@ void PulsedDevice::loadFrom(const Context &context, const State &state, const st
   detail::copyFromHost(context, counts_.data(), counts, sizeof counts);
   boundsDue_ = due;
   boundsEvent_ = event;
+  drift(context, age);
 }
 
 }  // namespace pulsora

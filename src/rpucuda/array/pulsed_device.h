@@ -1,10 +1,12 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "array/cell_functors.h"
 #include "array/device_model.h"
 #include "array/line_visits.h"
+#include "array/retention.h"
 #include "core/buffer.h"
 #include "core/context.h"
 #include "core/view.h"
@@ -45,7 +47,8 @@ class PulsedDevice {
   float granularity() const { return params_.granularity(); }
 
   /// The weights that a read sees, [rows, cols] on the context's backend: the stored weights, less
-  /// their references and with the signs of their columns, if there are any.
+  /// their references and with the signs of their columns, if there are any, and after the drift of
+  /// their age.
   MatrixView<const float> weights() const;
   /// A number that grows whenever weights() may have changed, in elements or address.
   uint64_t changes() const { return changes_; }
@@ -63,6 +66,28 @@ class PulsedDevice {
   void turnColumns(const Context &context, const float *factors);
   /// The signs of the columns [cols]; null without addColumnSigns().
   const float *columnSigns() const { return signs_.data(); }
+  /// Lets cells drift, if the retention has a noise model. `key` must be that of the cells (Role
+  /// Cells); what a cell keeps is drawn by it. To be called before the first age.
+  void retain(const Retention &retention, RandomKey key);
+  bool retains() const { return ageing_.has_value(); }
+  /// The noise model of the drift; only if retains().
+  const NoiseModelParams &retentionModel() const { return ageing_->model; }
+  /// The age at which reads see the cells; 0 s without retention.
+  const Age &age() const;
+  bool isAged() const { return ageing_ && ageing_->age.time > 0.0; }
+  /// ConfigError for a time of which the noise model has no numbers.
+  void requireAge(double time) const;
+  /// Reserves storage for drift(), which then cannot run out of memory.
+  void reserveAge(const Context &context) {
+    if (ageing_) ageing_->seen.reserve(context, size());
+  }
+  /// Lets reads see the cells at an age, whatever they saw before; stored weights stay. Nothing
+  /// changes for cells without retention.
+  void drift(const Context &context, const Age &age);
+  /// Makes drift the cells' own: stored weights become those after drift, without the read noise of
+  /// the age, which is 0 again. Pulses, resets and relaxation do so first; a digital write of all
+  /// cells ends the age.
+  void settle(const Context &context);
   /// Writes weights digitally; they are confined to each cell's bounds. `event` keys the write
   /// noise.
   void setWeights(const Context &context, MatrixView<const float> weights, uint64_t event);
@@ -110,8 +135,8 @@ class PulsedDevice {
   /// Resets the cells for which `chosen` [rows, cols], in memory of the backend, is not 0.
   void resetCells(const Context &context, const float *chosen, uint64_t event);
 
-  /// Each cell's w_max, w_min, and mean step up and down at its current weight, for the weights
-  /// that a read sees: four planes of [rows, cols].
+  /// Each cell's w_max, w_min, and mean step up and down at its current weight (at an age, after
+  /// drift), for the weights that a read sees: four planes of [rows, cols].
   Buffer<float> describeCells(const Context &context) const;
   /// The symmetric point of each cell as a weight that a read sees: 0 for exact references.
   Buffer<float> symmetricPoints(const Context &context) const {
@@ -162,6 +187,11 @@ class PulsedDevice {
   void write(const Context &context, MatrixView<const float> from);
   void reset(const Context &context, const ResetEvent &event);
   void afterWrite(const Context &context, uint64_t event);
+  void confine(const Context &context, float *stored) const;
+  void driftStored(const Context &context, float frozen, float *values) const;
+  const float *storedNow(const Context &context, Buffer<float> &scratch) const;
+  void saveAge(State &state, const std::string &prefix) const;
+  Age readAge(const State &state, const std::string &prefix) const;
 
   DeviceParams params_;
   int64_t rows_;
@@ -175,6 +205,7 @@ class PulsedDevice {
   Buffer<uint16_t> decayRates_, diffusions_, resets_;  // empty where the cells do not differ
   Buffer<uint64_t> counts_;                            // pulses, slots
   Buffer<float> scaled_;                               // scratch of applyOuterProduct
+  std::optional<Ageing> ageing_;                       // only with retention
   uint64_t changes_ = 0;
   bool boundsDue_ = false;     // see Bounds::Later
   uint64_t boundsEvent_ = 0;   // keys the write noise of that time

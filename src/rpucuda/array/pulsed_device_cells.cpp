@@ -24,7 +24,8 @@ double largestMagnitude(const Context &context, MatrixView<const float> matrix) 
 }  // namespace
 
 Buffer<float> PulsedDevice::describeCells(const Context &context) const {
-  Buffer<float> planes = describeStored(context, weights_.data());
+  Buffer<float> drifted;
+  Buffer<float> planes = describeStored(context, storedNow(context, drifted));
   if (reference_.empty() && signs_.empty()) return planes;
   forEach(context, size(), DescribeSeen{frame(), size(), planes.data()});
   return planes;
@@ -101,8 +102,9 @@ double PulsedDevice::weightBound(const Context &context) const {
 }
 
 int64_t PulsedDevice::saturatedCells(const Context &context) const {
-  const Buffer<float> planes = describeStored(context, weights_.data());
-  const float *w = weights_.data();
+  Buffer<float> drifted;
+  const float *w = storedNow(context, drifted);
+  const Buffer<float> planes = describeStored(context, w);
   const float *high = planes.data();
   const float *low = high + size();
   if (!context.onCpu()) return detail::cudaCountOutside(context, w, high, low, size());

@@ -31,6 +31,7 @@ void PulsedDevice::applyPulses(const Context &context, const PulseWords &words, 
     applyPulses(context, words);
     return;
   }
+  settle(context);
   const LineCells cells = cellsOfLines(taps.columns);
   const int64_t elements = taps.visits.count * cells.others();
   const bool resets = taps.reset.probability > 0.0f;
@@ -50,6 +51,7 @@ void PulsedDevice::applyPulses(const Context &context, const PulseWords &words, 
 
 void PulsedDevice::applyToLines(const Context &context, const LinePulses &pulses) {
   if (pulses.visits.count == 0) return;
+  settle(context);
   const CellArray a = array();
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   const int64_t elements = pulses.visits.count * cellsOfLines(pulses.columns).others();
@@ -60,6 +62,7 @@ void PulsedDevice::applyToLines(const Context &context, const LinePulses &pulses
 }
 
 void PulsedDevice::program(const Context &context, CellProgram program) {
+  settle(context);
   const CellArray a = array();
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   program.frame = frame();
@@ -80,6 +83,7 @@ void PulsedDevice::readLines(const Context &context, const LineVisits &visits, b
 void PulsedDevice::resetLines(const Context &context, const LineVisits &visits, bool columns,
                               float probability, uint64_t event) {
   if (probability == 0.0f || visits.count == 0) return;
+  settle(context);
   reserveTaps(context, visits.count, columns);
   LineTaps taps{};
   taps.visits = visits;

@@ -75,6 +75,31 @@ void AnalogDevice::resetColumns(const Context &context, const std::string &name,
   array(name).cells().resetColumns(context, firstCol, count, probability, c.events);
 }
 
+bool AnalogDevice::retains() const {
+  for (const NamedArray &each : arraysOf())
+    if (each.array->cells().retains()) return true;
+  return false;
+}
+
+void AnalogDevice::requireAge(double time, AgeFrom from) const {
+  for (const NamedArray &each : arraysOf()) {
+    const PulsedDevice &cells = each.array->cells();
+    cells.requireAge(time);
+    if (from == AgeFrom::Now) cells.requireAge(cells.age().time + time);
+  }
+}
+
+void AnalogDevice::drift(const Context &context, const Age &age, AgeFrom from) {
+  requireAge(age.time, from);
+  if (age.time > 0.0)
+    for (const NamedArray &each : arrays()) each.array->cells().reserveAge(context);
+  for (const NamedArray &each : arrays()) {
+    PulsedDevice &cells = each.array->cells();
+    const double before = from == AgeFrom::Now ? cells.age().time : 0.0;
+    cells.drift(context, {before + age.time, age.redraw});
+  }
+}
+
 Value::Map AnalogDevice::explain(const Context &, MatrixView<const float> x,
                                  MatrixView<const float>, float) const {
   return {{"samples", Value(x.rows)}, {"warnings", Value(Value::List{})}};

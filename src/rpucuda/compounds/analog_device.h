@@ -113,6 +113,14 @@ class AnalogDevice {
   virtual void resetColumns(const Context &context, const std::string &name, int64_t firstCol,
                             int64_t count, float probability, const Counters &c);
 
+  /// Whether an array drifts after it was pulsed (PulsedDevice::retain).
+  bool retains() const;
+  /// The errors of drift(), before anything changes: ConfigError for a time of which a noise model
+  /// has no numbers.
+  void requireAge(double time, AgeFrom from) const;
+  /// Lets reads see the arrays at an age; see PulsedDevice::drift().
+  virtual void drift(const Context &context, const Age &age, AgeFrom from);
+
   /// Settings in force and warnings for an update by (x, d, lr); nothing changes (tile.explain). By
   /// default, the number of samples, and no warnings.
   virtual Value::Map explain(const Context &context, MatrixView<const float> x,

@@ -25,12 +25,17 @@ class Crossbar {
       : cells_(context, device, rows, cols, keys.of(slot, Role::Cells), slot),
         reads_(context, periphery.forward, periphery.backward, rows, cols,
                keys.ofRead(slot, Role::Read), limits),
-        updater_(periphery.update, keys.of(slot, Role::Update)) {}
+        updater_(periphery.update, keys.of(slot, Role::Update)),
+        cellKey_(device.common().construction_seed
+                     ? makeKey(static_cast<uint64_t>(device.common().construction_seed), 0, slot)
+                     : keys.ofRead(slot, Role::Cells).spreads) {}
 
   int64_t rows() const { return cells_.rows(); }
   int64_t cols() const { return cells_.cols(); }
   PulsedDevice &cells() { return cells_; }
   const PulsedDevice &cells() const { return cells_; }
+  /// PulsedDevice::retain(), with draws that belong to the cells.
+  void retain(const Retention &retention) { cells_.retain(retention, cellKey_); }
   AnalogRead &read(Pass pass) {
     return pass == Pass::Forward ? reads_.forward() : reads_.backward();
   }
@@ -89,6 +94,7 @@ class Crossbar {
   PulsedDevice cells_;
   ForwardBackwardPass reads_;
   PulsedWeightUpdater updater_;
+  RandomKey cellKey_;  // of what was sampled when the cells were made
 };
 
 }  // namespace pulsora

@@ -7,6 +7,7 @@
 namespace pulsora {
 
 void MixedPrecisionParams::check(const ParamsCheck &c) const {
+  RetentionParams::check(c);
   const int arrays = static_cast<int>(others.size()) + 1;
   c.require(n_x_bins != 1, c.path("n_x_bins"),
             " is 1, which leaves 0 alone; give 2 levels or more");
@@ -67,7 +68,7 @@ std::unique_ptr<CountedDevice> MixedPrecisionParams::makeCells(const CompoundSit
 }
 
 std::unique_ptr<AnalogDevice> MixedPrecisionParams::make(const CompoundSite &site) const {
-  return std::make_unique<MixedPrecisionDevice>(*this, site);
+  return retain(site, std::make_unique<MixedPrecisionDevice>(*this, site));
 }
 
 std::vector<CompoundVariant> MixedPrecisionParams::variants() {

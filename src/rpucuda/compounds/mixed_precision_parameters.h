@@ -2,6 +2,7 @@
 
 #include "compounds/compound_model.h"
 #include "compounds/reference.h"
+#include "compounds/retention_parameters.h"
 #include "compounds/vector.h"
 
 namespace pulsora {
@@ -15,7 +16,7 @@ struct EnumNames<FollowingCells> {
 
 /// Cells that follow a digital weight by counted pulses: mixed-precision training. Definition:
 /// docs/reference/mixed_precision.md.
-struct MixedPrecisionParams : CompoundBase {
+struct MixedPrecisionParams : CompoundBase, RetentionParams {
   static constexpr const char *kKind = "mixed_precision";
   static constexpr const char *kName = "MixedPrecisionConfig";
   static constexpr const char *kDoc =
@@ -52,6 +53,7 @@ struct MixedPrecisionParams : CompoundBase {
   static void fields(Visitor &f) {
     cellFields(f);
     pulseFields(f);
+    RetentionParams::fields(f);
   }
   template <class Visitor>
   static void cellFields(Visitor &f) {

@@ -25,7 +25,7 @@ UpdateParameters OneSidedParams::wholeDifference() {
 }
 
 std::unique_ptr<AnalogDevice> OneSidedParams::make(const CompoundSite &site) const {
-  return std::make_unique<OneSidedDevice>(*this, site);
+  return retain(site, std::make_unique<OneSidedDevice>(*this, site));
 }
 
 std::vector<CompoundVariant> OneSidedParams::variants() {

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "compounds/array_group.h"
+#include "compounds/retention_parameters.h"
 #include "transfer/line_read.h"
 #include "transfer/line_trains.h"
 #include "transfer/transfer_schedule.h"
@@ -10,7 +11,7 @@
 namespace pulsora {
 
 /// Two arrays of cells that are pulsed up alone: W = g_plus - g_minus.
-struct OneSidedParams : CompoundBase {
+struct OneSidedParams : CompoundBase, RetentionParams {
   static constexpr const char *kKind = "one_sided";
   static constexpr const char *kName = "OneSidedConfig";
   static constexpr const char *kDoc =
@@ -47,9 +48,11 @@ struct OneSidedParams : CompoundBase {
       "Pulsed update that writes the difference of a pair back after its reset; by default as many "
       "deterministic pulses as the difference takes. 'none_with_device' writes exactly.");
     f(&P::read_io, "read_io", anyNumber(), "", kGroupIoDoc);
+    RetentionParams::fields(f);
   }
   template <class Check>
   void check(const Check &c) const {
+    RetentionParams::check(c);
     c.require(refresh_update.pulse_type != PulseType::None, c.path("refresh_update.pulse_type"),
               " is 'none', which ignores the bounds of cells; use 'none_with_device' to write "
               "differences exactly");

@@ -10,7 +10,7 @@
 namespace pulsora {
 
 std::unique_ptr<AnalogDevice> ReferenceParams::make(const CompoundSite &site) const {
-  return std::make_unique<ReferenceDevice>(*this, site);
+  return retain(site, std::make_unique<ReferenceDevice>(*this, site));
 }
 
 std::vector<CompoundVariant> ReferenceParams::variants() {

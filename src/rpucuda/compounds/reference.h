@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "compounds/array_group.h"
+#include "compounds/retention_parameters.h"
 
 namespace pulsora {
 
@@ -14,7 +15,7 @@ struct EnumNames<ReferenceStart> {
 };
 
 /// An array and an array of references: W = W_0 - W_1.
-struct ReferenceParams : CompoundBase {
+struct ReferenceParams : CompoundBase, RetentionParams {
   static constexpr const char *kKind = "reference";
   static constexpr const char *kName = "ReferenceConfig";
   static constexpr const char *kDoc =
@@ -41,6 +42,7 @@ struct ReferenceParams : CompoundBase {
       "Pairs of a pulse up and one down that find reference_start = 'symmetric_point', with the "
       "noise of pulses of these cells; 0 is exact.");
     f(&P::read_io, "read_io", anyNumber(), "", kGroupIoDoc);
+    RetentionParams::fields(f);
   }
   CompoundFacts facts() const { return {"visible"}; }
   std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const;

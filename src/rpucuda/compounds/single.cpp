@@ -5,7 +5,7 @@
 namespace pulsora {
 
 std::unique_ptr<AnalogDevice> SingleParams::make(const CompoundSite &site) const {
-  return std::make_unique<SingleDevice>(*this, site);
+  return retain(site, std::make_unique<SingleDevice>(*this, site));
 }
 
 SingleDevice::SingleDevice(const SingleParams &params, const CompoundSite &site)

@@ -2,11 +2,12 @@
 
 #include "compounds/compound_model.h"
 #include "compounds/counted_device.h"
+#include "compounds/retention_parameters.h"
 
 namespace pulsora {
 
 /// One pulsed array of one device model.
-struct SingleParams : CompoundBase {
+struct SingleParams : CompoundBase, RetentionParams {
   static constexpr const char *kKind = "single";
   static constexpr const char *kName = "SingleConfig";
   static constexpr const char *kDoc = "One pulsed array of one device model.";
@@ -16,6 +17,7 @@ struct SingleParams : CompoundBase {
   template <class Visitor>
   static void fields(Visitor &f) {
     f(&SingleParams::device, "device", anyNumber(), "", "Device model of a single array.");
+    RetentionParams::fields(f);
   }
   CompoundFacts facts() const { return {"device"}; }
   std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const;

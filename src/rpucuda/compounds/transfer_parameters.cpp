@@ -14,6 +14,7 @@ IOParameters lineReads() {
 }
 
 void TransferParams::check(const ParamsCheck &c) const {
+  FastRetentionParams::check(c);
   const bool chops = buffer == TransferBuffer::Chopped || buffer == TransferBuffer::Dynamic;
   const auto length = [&](const char *name, const FloatList &list, int64_t wanted) {
     c.require(list.count == 0 || list.count == wanted, c.path(name), " has ", list.count,
@@ -113,7 +114,7 @@ CompoundFacts TransferParams::facts() const {
 }
 
 std::unique_ptr<AnalogDevice> TransferParams::make(const CompoundSite &site) const {
-  return std::make_unique<TransferDevice>(*this, site);
+  return retain(site, std::make_unique<TransferDevice>(*this, site));
 }
 
 float TransferParams::weightOf(int64_t k) const {

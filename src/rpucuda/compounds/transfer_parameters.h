@@ -1,6 +1,7 @@
 #pragma once
 
 #include "compounds/compound_model.h"
+#include "compounds/retention_parameters.h"
 #include "transfer/line_rule.h"
 
 namespace pulsora {
@@ -11,7 +12,7 @@ IOParameters lineReads();
 /// A chain of arrays that act as one weight: Tiki-Taka and its successors. Gradients are pulsed
 /// onto a fast array, whose lines are read one after another and written onto the next array.
 /// Definition: docs/reference/transfers.md.
-struct TransferParams : CompoundBase {
+struct TransferParams : CompoundBase, FastRetentionParams {
   static constexpr const char *kKind = "transfer";
   static constexpr const char *kName = "TransferConfig";
   static constexpr const char *kDoc =
@@ -148,6 +149,7 @@ struct TransferParams : CompoundBase {
     f(&P::correct_accumulation, "correct_accumulation", anyNumber(), "",
       "Buffer 'dynamic': whether reads are divided by their number since the line changed its "
       "sign.");
+    FastRetentionParams::fields(f);
   }
 
   void check(const ParamsCheck &c) const;

@@ -26,7 +26,7 @@ CompoundFacts VectorParams::facts() const {
 }
 
 std::unique_ptr<AnalogDevice> VectorParams::make(const CompoundSite &site) const {
-  return std::make_unique<VectorDevice>(*this, site);
+  return retain(site, std::make_unique<VectorDevice>(*this, site));
 }
 
 std::vector<CompoundVariant> VectorParams::variants() {

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "compounds/array_group.h"
+#include "compounds/retention_parameters.h"
 
 namespace pulsora {
 
@@ -15,7 +16,7 @@ struct EnumNames<UpdatePolicy> {
 };
 
 /// Several arrays that act as one weight W = sum gamma_k W_k.
-struct VectorParams : CompoundBase {
+struct VectorParams : CompoundBase, RetentionParams {
   static constexpr const char *kKind = "vector";
   static constexpr const char *kName = "VectorConfig";
   static constexpr const char *kDoc = "Several arrays that act as one weight, W = sum gamma_k W_k.";
@@ -42,10 +43,12 @@ struct VectorParams : CompoundBase {
     f(&P::first_update_idx, "first_update_idx", between(0, DeviceList::kMost - 1), "",
       "The array that 'single_fixed' pulses, and the first of 'single_sequential'.");
     f(&P::read_io, "read_io", anyNumber(), "", kGroupIoDoc);
+    RetentionParams::fields(f);
   }
 
   template <class Check>
   void check(const Check &c) const {
+    RetentionParams::check(c);
     const auto count = static_cast<int>(devices.size());
     c.require(gamma_vec.count == 0 || gamma_vec.count == count, c.path("gamma_vec"), " has ",
               gamma_vec.count, " factors for ", count,

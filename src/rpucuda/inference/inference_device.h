@@ -6,7 +6,7 @@
 #include "compounds/programmable.h"
 #include "inference/compensation.h"
 #include "inference/modifiers.h"
-#include "inference/realise.h"
+#include "noise_models/realise.h"
 
 namespace pulsora {
 

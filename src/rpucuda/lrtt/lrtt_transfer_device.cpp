@@ -32,7 +32,7 @@ std::vector<CompoundVariant> LRTTParams::variants() {
 }
 
 std::unique_ptr<AnalogDevice> LRTTParams::make(const CompoundSite &site) const {
-  return std::make_unique<LRTTTransferDevice>(*this, site);
+  return retain(site, std::make_unique<LRTTTransferDevice>(*this, site));
 }
 
 LRTTTransferDevice::LRTTTransferDevice(const LRTTParams &p, const CompoundSite &site)
@@ -306,6 +306,11 @@ void LRTTTransferDevice::resetColumns(const Context &context, const std::string 
                                       int64_t firstCol, int64_t count, float probability,
                                       const Counters &c) {
   AnalogDevice::resetColumns(context, name, firstCol, count, probability, c);
+  if (adapter_) adapter_->arraysReplaced();
+}
+
+void LRTTTransferDevice::drift(const Context &context, const Age &age, AgeFrom from) {
+  AnalogDevice::drift(context, age, from);
   if (adapter_) adapter_->arraysReplaced();
 }
 

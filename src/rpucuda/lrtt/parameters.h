@@ -1,6 +1,7 @@
 #pragma once
 
 #include "compounds/compound_model.h"
+#include "compounds/retention_parameters.h"
 #include "transfer/transfer_rule.h"
 
 namespace pulsora {
@@ -67,7 +68,7 @@ struct EnumNames<AdapterSpan> {
 DeviceParams defaultFast();
 
 /// Settings of the low-rank adapter (definition of the device: docs/reference/lrtt.md).
-struct LRTTParams : CompoundBase {
+struct LRTTParams : CompoundBase, FastRetentionParams {
   static constexpr const char *kKind = "lrtt";
   static constexpr const char *kName = "LRTTConfig";
   static constexpr const char *kDoc =
@@ -243,6 +244,7 @@ struct LRTTParams : CompoundBase {
       "layer, and none for a tile by itself.");
     f(&P::max_output_size, "max_output_size", atLeast(0), "lines",
       "Largest number of outputs d of a block; see max_input_size.");
+    FastRetentionParams::fields(f);
   }
 
   CompoundFacts facts() const;

@@ -107,4 +107,11 @@ Value NoiseModelParams::write() const {
   return value;
 }
 
+OptionalNoiseModel OptionalNoiseModel::read(const Value &value, const std::string &path) {
+  if (value.isNull()) return {};
+  PULSORA_CHECK(ConfigError, value.map(), path, " is ", value.describe(),
+                "; write a noise model such as Exponential(), or None for cells that do not drift");
+  return NoiseModelParams::read(value, path);
+}
+
 }  // namespace pulsora

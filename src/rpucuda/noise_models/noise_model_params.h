@@ -3,8 +3,10 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "noise_models/noise_model.h"
@@ -12,7 +14,7 @@
 
 namespace pulsora {
 
-struct NoiseKernels;  // inference/realise_cells.h
+struct NoiseKernels;  // noise_models/realise_cells.h
 
 /// One registered noise model without its type: what configurations, the bindings, the
 /// documentation and the tests know about it.
@@ -83,6 +85,31 @@ class NoiseModelParams {
 
   const NoiseModel *model_;
   std::shared_ptr<const NoiseParams> data_;
+};
+
+/// A noise model with its parameters, or none: the value of a configuration entry that may name a
+/// noise model.
+class OptionalNoiseModel {
+ public:
+  static constexpr const char *kFieldType = "noise_model";
+
+  OptionalNoiseModel() = default;
+  OptionalNoiseModel(NoiseModelParams model)  // NOLINT(google-explicit-constructor)
+      : model_(std::move(model)) {}
+  template <class Params, class = std::enable_if_t<std::is_base_of_v<NoiseParams, Params>>>
+  OptionalNoiseModel(const Params &params)  // NOLINT(google-explicit-constructor)
+      : model_(params) {}
+
+  static OptionalNoiseModel read(const Value &value, const std::string &path);
+  /// Null for none.
+  Value write() const { return model_ ? model_->write() : Value(); }
+
+  explicit operator bool() const { return model_.has_value(); }
+  const NoiseModelParams &operator*() const { return *model_; }
+  const NoiseModelParams *operator->() const { return &*model_; }
+
+ private:
+  std::optional<NoiseModelParams> model_;
 };
 
 }  // namespace pulsora

@@ -69,7 +69,7 @@ const ModelKindFacts &factsOf(ModelKind kind) {
                                         "pulsora.noise_models.from_source",
                                         "runtime/plugin_noise.h",
                                         "PULSORA_NOISE_PLUGIN",
-                                        "cuda/inference/realise_kernel.cuh",
+                                        "cuda/noise_models/realise_kernel.cuh",
                                         {"Realise"}};
   return kind == ModelKind::Device ? kDevice : kNoise;
 }

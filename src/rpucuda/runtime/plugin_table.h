@@ -4,7 +4,7 @@
 
 #include "array/pulsed_kernels.h"
 #include "devices/pulsed_model.h"
-#include "inference/realise_cells.h"
+#include "noise_models/realise_cells.h"
 #include "parameters/field_types.h"
 
 // The interface of a device or noise model compiled at run time to the library: plain numbers,
@@ -15,7 +15,7 @@
 namespace pulsora {
 
 /// Version of the layout below. Increased whenever the layout changes.
-constexpr uint32_t kPluginAbi = 6;
+constexpr uint32_t kPluginAbi = 7;
 
 /// The names of the functions that return a table: `const PluginTable *pulsoraPlugin()` of a device
 /// model, `const NoisePluginTable *pulsoraNoisePlugin()` of a noise model.

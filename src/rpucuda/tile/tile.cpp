@@ -222,18 +222,64 @@ TileProgramming Tile::programming() {
   return {*impl_, *array};
 }
 
+bool Tile::retains() const { return impl_->device->retains(); }
+
+void Tile::requireAge(double time, AgeFrom from) const {
+  PULSORA_CHECK(ConfigError, retains(), "the arrays of this tile keep their weights; give its ",
+                "configuration a retention, for example retention=noise_models.Exponential()");
+  impl_->device->requireAge(time, from);
+}
+
+void Tile::drift(double time, uint64_t redraw, AgeFrom from) {
+  requireAge(time, from);
+  PULSORA_CHECK(ConfigError, redraw <= kMostRedraws, "redraw is ", redraw,
+                "; readings are numbered from 0 to ", kMostRedraws);
+  impl_->reportNonfinite();
+  impl_->device->drift(impl_->context, {time, redraw}, from);
+  impl_->evaluation = {};
+}
+
+Value::Map Tile::retention() const {
+  Value::Map arrays;
+  for (const NamedArray &each : impl_->device->arrays()) {
+    const PulsedDevice &cells = each.array->cells();
+    if (!cells.retains()) continue;
+    arrays[each.name] = Value(Value::Map{{"model", Value(cells.retentionModel().model().name)},
+                                         {"time", Value(cells.age().time)},
+                                         {"redraw", Value(cells.age().redraw)}});
+  }
+  return arrays;
+}
+
+// Adds the ages of arrays, and a warning of what an update does first.
+void Tile::explainRetention(Value::Map &map) const {
+  std::string aged;
+  for (const NamedArray &each : impl_->device->arrays()) {
+    if (each.array->cells().isAged()) aged += (aged.empty() ? "" : ", ") + each.name;
+  }
+  map["retention"] = Value(retention());
+  if (aged.empty()) return;
+  map["warnings"].list()->push_back(Value(message(
+      "reads see ", aged, " at an age; an update that changes one of them first makes its drift ",
+      "permanent, and its age is then 0 s")));
+}
+
 Value::Map Tile::explain(MatrixView<const float> x, MatrixView<const float> d, float lr) const {
   requireShape(x, anyBatch(), {"x_size", xSize()}, "x", "explain");
   requireShape(d, batchOf(x), {"d_size", dSize()}, "d", "explain");
   requireLearningRate(lr);
   requireStep(impl_->context, x, d, lr);
   impl_->reportNonfinite();
-  return impl_->device->explain(impl_->context, x, d, lr);
+  Value::Map map = impl_->device->explain(impl_->context, x, d, lr);
+  if (retains()) explainRetention(map);
+  return map;
 }
 
 Value::Map Tile::statistics() const {
   impl_->reportNonfinite();
-  return impl_->device->statistics(impl_->context);
+  Value::Map map = impl_->device->statistics(impl_->context);
+  if (retains()) map["retention"] = Value(retention());
+  return map;
 }
 
 Value::Map Tile::hardwareCounts() const {

@@ -120,6 +120,18 @@ class Tile final {
   bool isProgrammable() const;
   TileProgramming programming();
 
+  /// Whether cells of the tile drift after they were pulsed (docs/reference/retention.md).
+  bool retains() const;
+  /// The errors of drift(); nothing changes.
+  void requireAge(double time, AgeFrom from = AgeFrom::LastPulse) const;
+  /// Lets reads see the pulsed arrays `time` seconds after the last pulse of each; another `redraw`
+  /// is another reading at that time. What they see follows from weights, seed, time and redraw
+  /// alone; stored weights stay. Evaluations count their samples anew. ConfigError, before anything
+  /// changes, for a tile without retention and for a time of which a noise model has no numbers.
+  void drift(double time, uint64_t redraw = 0, AgeFrom from = AgeFrom::LastPulse);
+  /// The model, time and redraw of each array that drifts, by the array's name.
+  Value::Map retention() const;
+
   /// Settings in force and warnings for an update by (x, d, lr); nothing changes.
   Value::Map explain(MatrixView<const float> x, MatrixView<const float> d, float lr) const;
   /// Numbers gathered so far, such as pulses, saturated cells and bytes of memory.
@@ -182,6 +194,7 @@ class Tile final {
   /// A tile of another configuration, with the same compound, or of other keys in this state.
   Tile variant(const TileConfig &config, const TileKeys &keys) const;
   State collect() const;
+  void explainRetention(Value::Map &map) const;
   void take(const State &state);
   /// forward(), backward() and update() of inputs whose shapes, and values on the CPU, the caller
   /// has checked.

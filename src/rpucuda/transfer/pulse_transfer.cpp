@@ -45,6 +45,7 @@ void PulseTransfer::reserve(const Context &context, PulsedDevice &to) {
 void PulseTransfer::run(const Context &context, PulsedDevice &to, const TransferFactors &sent,
                         const TransferFactors &exact, CellVerifier *verifier) {
   reserve(context, to);
+  to.settle(context);
   ledger_.open(context, to, exact, rule_.lr);
   const ProgramCounts *program = verifier ? verifier->counts() : programmer_.counts();
   for (int sending = 0; sending < rule_.sendings(); ++sending) {

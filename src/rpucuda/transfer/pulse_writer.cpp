@@ -51,6 +51,7 @@ void PulseWriter::reserve(const Context &context, const PulsedDevice &array) {
 void PulseWriter::write(const Context &context, PulsedDevice &array, MatrixView<const float> target,
                         uint64_t event) {
   reserve(context, array);
+  array.settle(context);
   const Sides sides(array);
   const MatrixView<const float> weights =
       sides.byColumns ? array.weights().transposed() : array.weights();

@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 #include <vector>
 
-#include "inference/realise.h"
 #include "noise_model_list.h"
 #include "noise_models/noise_model_params.h"
+#include "noise_models/realise.h"
 #include "util/message_test_util.h"
 
 // Moments of the noise models against closed forms, for N draws of each device.

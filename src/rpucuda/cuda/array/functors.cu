@@ -3,6 +3,7 @@
 #include "array/cell_functors.h"
 #include "array/line_copies.h"
 #include "array/program_cells.h"
+#include "array/retention.h"
 #include "cuda/core/for_each.cuh"
 
 namespace pulsora {
@@ -19,5 +20,8 @@ PULSORA_ON_GPU(SlotAdder);
 PULSORA_ON_GPU(LineReader);
 PULSORA_ON_GPU(TapReader);
 PULSORA_ON_GPU(LineWriter);
+PULSORA_ON_GPU(RelativeWeight);
+PULSORA_ON_GPU(DriftedStored);
+PULSORA_ON_GPU(SeenAtAge);
 
 }  // namespace pulsora

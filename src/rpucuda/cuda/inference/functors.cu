@@ -4,8 +4,6 @@
 #include "inference/compensation.h"
 #include "inference/functors.h"
 #include "inference/modifiers.h"
-#include "inference/realise.h"
-#include "noise_model_list.h"
 #include "periphery/one_hot_read.h"
 
 namespace pulsora {
@@ -23,9 +21,5 @@ PULSORA_SUM_ON_GPU(WeightedReadings);
 PULSORA_SUM_ON_GPU(MagnitudeTerm);
 PULSORA_SUM_ON_GPU(SquaredDifference);
 PULSORA_SUM_ON_GPU(OneHotMagnitude);
-
-#define PULSORA_REALISE_ON_GPU(Model) PULSORA_ON_GPU(Realise<Model>);
-PULSORA_FOR_EACH_NOISE_MODEL(PULSORA_REALISE_ON_GPU)
-#undef PULSORA_REALISE_ON_GPU
 
 }  // namespace pulsora

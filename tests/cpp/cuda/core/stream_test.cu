@@ -3,6 +3,8 @@
 
 #include "cuda/core/check.cuh"
 #include "cuda/cuda_test_util.h"
+#include "noise_models/exponential.h"
+#include "noise_models/power_law.h"
 #include "tile/step_graph.h"
 
 // Work on a stream without the host, and use of memory.
@@ -116,6 +118,35 @@ TEST(CudaStream, Property37_AStepGraphGivesThePlainCallsBits) {
     EXPECT_TRUE(sameState(plain.state(), recorded.state()));
     EXPECT_GE(graph.shapes(), 2);
   }
+}
+
+// Drift becomes the cells' own within a recorded step.
+TEST(CudaStream, Property37_69_AStepGraphAtAnAgeGivesThePlainCallsBits) {
+  PULSORA_REQUIRE_GPU();
+  const Stream stream;
+  const Context context = stream.context();
+  const TileConfig config = adapterConfig([](Parts &c) {
+    c.lrtt.transfer_every = 40;
+    c.lrtt.retention = PowerLaw::Params{};
+    c.lrtt.retention_fast = Exponential::Params{};
+  });
+  Tile plain(45, 70, config, 1, 0, context);
+  Tile recorded(45, 70, config, 1, 0, context);
+  StepGraph graph(context);
+  for (int n = 0; n < 12; ++n) {
+    if (n % 3 == 0) {
+      plain.drift(1e4);
+      recorded.drift(1e4);
+    }
+    const DeviceBatch on(context, randomBatch(16, 70, 45, static_cast<uint64_t>(n)));
+    DeviceMatrix y(context, 16, 45), dx(context, 16, 70), again(context, 16, 45);
+    Step{plain, on, y, dx}();
+    graph.begin();
+    Step{recorded, on, again, dx}();
+    graph.end();
+    ASSERT_TRUE(sameBits(y.host(context), again.host(context))) << "step " << n;
+  }
+  EXPECT_TRUE(sameState(plain.state(), recorded.state()));
 }
 
 // A tile too large to be read in one launch.

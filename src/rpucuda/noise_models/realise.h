@@ -2,11 +2,11 @@
 
 #include <cstdint>
 
-#include "compounds/programmable.h"
 #include "core/context.h"
 #include "core/isa.h"
-#include "inference/realise_cells.h"
 #include "noise_models/noise_model_params.h"
+#include "noise_models/programmed_point.h"
+#include "noise_models/realise_cells.h"
 
 namespace pulsora {
 

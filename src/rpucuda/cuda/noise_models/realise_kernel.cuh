@@ -1,7 +1,7 @@
 #pragma once
 
 #include "cuda/core/await.cuh"
-#include "inference/realise_cells.h"
+#include "noise_models/realise_cells.h"
 
 // The kernel of a noise model from source. NVRTC, which has neither CUDA's headers nor a host,
 // reads it.

@@ -1,4 +1,4 @@
-#include "inference/realise.h"
+#include "noise_models/realise.h"
 
 #include "core/backend.h"
 #include "core/cuda_api.h"

@@ -1,5 +1,5 @@
-#include "inference/realise.h"
 #include "noise_model_list.h"
+#include "noise_models/realise.h"
 
 namespace pulsora {
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "inference/cell_encoding.h"
+#include "noise_models/cell_encoding.h"
 #include "noise_models/noise_model.h"
 #include "numerics/random.h"
 
@@ -39,6 +39,7 @@ struct Realisation {
   float stuckLow = 0.0f;
   float stuckHigh = 0.0f;
   Conductances which = Conductances::Now;
+  bool exact = false;               ///< whether programmed conductances are the targets
   const float *measured = nullptr;  ///< programmed conductances [cells, devices of a cell], or null
   /// Shares of the standard deviation of read noise: what belongs to the conductances, and what
   /// each read draws for itself.
@@ -113,7 +114,7 @@ struct Realise {
   /// The programmed conductance of a device of the cells.
   PULSORA_HD float programmed(int64_t device, float target, float xi) const {
     if (r.measured) return device < r.cells * r.cell.devices ? r.measured[device] : target;
-    return Model::programmed(target, xi, p);
+    return r.exact ? target : Model::programmed(target, xi, p);
   }
 
   /// Conductances of the eight devices of a block, from device `first` of the cells on, and the
@@ -124,7 +125,7 @@ struct Realise {
       for (int l = 0; l < 8; ++l) g[l] = target[l];
       return;
     }
-    const Normal8 error = normals(r.keys.device, Purpose::Program, block);
+    const Normal8 error = r.exact ? Normal8{} : normals(r.keys.device, Purpose::Program, block);
     if (r.which == Conductances::Programmed) {
       for (int l = 0; l < 8; ++l) g[l] = programmed(first + l, target[l], error.z[l]);
     } else {

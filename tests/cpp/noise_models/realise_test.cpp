@@ -1,4 +1,4 @@
-#include "inference/realise.h"
+#include "noise_models/realise.h"
 
 #include <cmath>
 #include <gtest/gtest.h>

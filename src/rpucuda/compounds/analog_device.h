@@ -67,6 +67,9 @@ class AnalogDevice {
   /// dx = W^T d; the first row is sample number c.backwardSamples.
   virtual void backward(const Context &context, MatrixView<const float> d, MatrixView<float> dx,
                         const Counters &c) = 0;
+  /// Whether a read may be split into several calls, of which Context::batchRows tells the rows of
+  /// all, with the same bits.
+  virtual bool readsMayBeCut() const { return true; }
   /// W <- W - lr d^T x, as this device carries it out. The bits do not depend on how a mini-batch
   /// is split over calls.
   virtual void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "compounds/mixed_precision_parameters.h"
+#include "core/scratch.h"
 #include "transfer/line_trains.h"
 #include "transfer/transfer_schedule.h"
 
@@ -163,7 +164,7 @@ class MixedPrecisionDevice final : public AnalogDevice {
   Buffer<float> owed_;     // changes by update() that were not sent, if owes_
   bool owes_ = false;
   LineTrains lines_;
-  Buffer<float> counts_, xBinned_, dBinned_, largest_;  // scratch
+  ScratchBuffer<float> counts_, xBinned_, dBinned_, largest_;
 };
 
 }  // namespace pulsora

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "compounds/array_group.h"
+#include "core/scratch.h"
 #include "transfer/line_read.h"
 #include "transfer/line_trains.h"
 #include "transfer/transfer_schedule.h"
@@ -143,8 +144,8 @@ class OneSidedDevice final : public ArrayGroup {
   LineRead readPlus_, readMinus_;
   RandomKey writeKey_;
   LineTrains writer_;
-  Buffer<float> negative_;  // see RefreshChoice
-  Buffer<float> chosen_;
+  ScratchBuffer<float> negative_;  // see RefreshChoice
+  ScratchBuffer<float> chosen_;
 };
 
 }  // namespace pulsora

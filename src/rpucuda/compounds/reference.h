@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "compounds/array_group.h"
+#include "core/scratch.h"
 
 namespace pulsora {
 
@@ -78,7 +79,7 @@ class ReferenceDevice final : public ArrayGroup {
   Value::Map describeError(const Context &context, int64_t pairs, int64_t without) const;
 
   RandomKey referenceKey_;  // of the pulses that find symmetric points
-  Buffer<float> written_;   // scratch
+  ScratchBuffer<float> written_;
 };
 
 }  // namespace pulsora

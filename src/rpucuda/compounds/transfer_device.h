@@ -6,6 +6,7 @@
 
 #include "compounds/transfer_parameters.h"
 #include "compounds/weighted_arrays.h"
+#include "core/scratch.h"
 #include "transfer/line_transfer.h"
 
 namespace pulsora {
@@ -72,7 +73,7 @@ class TransferDevice final : public AnalogDevice {
   Buffer<float> maxima_;
   int64_t batchSamples_ = 0;
   int64_t lastBatch_ = 0;
-  Buffer<float> xChopped_, dChopped_, sampleMaxima_, rates_;  // scratch
+  ScratchBuffer<float> xChopped_, dChopped_, sampleMaxima_, rates_;
 };
 
 }  // namespace pulsora

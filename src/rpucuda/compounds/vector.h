@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "compounds/array_group.h"
+#include "core/scratch.h"
 
 namespace pulsora {
 
@@ -128,7 +129,7 @@ class VectorDevice final : public ArrayGroup {
   UpdatePolicy policy_;
   size_t fixed_;
   ArrayChoice choice_;
-  Buffer<float> rows_;  // of d, for one array after another
+  ScratchBuffer<float> rows_;  // of d, for one array after another
 };
 
 }  // namespace pulsora

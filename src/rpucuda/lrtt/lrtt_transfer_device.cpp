@@ -195,6 +195,7 @@ void LRTTTransferDevice::postUpdate(const Context &context, float, const Counter
     const int64_t due = dueAtEnd();
     requireRoom(due, 1);
     if (due > 0) reserveTransfer(context);
+    adapter_->reserveFlush(context);
   }
   visible_.cells().relax(context, c.miniBatches);
   if (!adapter_) return;

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from conftest import CONFIGS
 
 import pulsora as pl
+from conftest import CONFIGS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -48,7 +48,7 @@ def train(tile: pl.Tile, rows: int, steps: int = 2) -> list[Any]:
     return [*results, tile.forward(x, evaluation=True).tobytes(), pl.state.dumps(tile.state())]
 
 
-def peak_of(call: Any) -> int:
+def peak_of(call: Callable[[], object]) -> int:
     before = pl.scratch_memory(reset_peak=True)["in_use"]
     call()
     return pl.scratch_memory()["peak"] - before
@@ -102,7 +102,7 @@ more(10)
 print(resident() - begin)
 """
     for config, most in (("pl.SingleConfig()", 2.0), ("pl.LRTTConfig(rank=8)", 3.0)):
-        run = subprocess.run(
+        run = subprocess.run(  # noqa: S603 - our own program
             [sys.executable, "-c", program.replace("CONFIG", config)],
             capture_output=True,
             text=True,
@@ -229,7 +229,7 @@ def test_a_limit_too_small_for_a_row_is_refused_and_nothing_changes() -> None:
 
 
 @pytest.mark.parametrize("bytes_", [0, -5, 1.5, "1 GB", True])
-def test_bad_limits(bytes_: Any) -> None:
+def test_bad_limits(bytes_: object) -> None:
     with pytest.raises((pl.ConfigError, pl.InputError), match="bytes"):
         pl.scratch_limit(bytes_)
     assert pl.scratch_limit() == 256 * MIB
@@ -244,7 +244,7 @@ def test_the_environment_variable() -> None:
     program = "import pulsora as pl; print(pl.scratch_limit())"
 
     def run(value: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        return subprocess.run(  # noqa: S603 - our own program
             [sys.executable, "-c", program],
             capture_output=True,
             text=True,

@@ -112,7 +112,7 @@ class MixedPrecisionDevice final : public AnalogDevice {
               float lr, const Counters &c) override;
   void reserveUpdate(const Context &context, int64_t samples, float lr) override;
   void prepareUpdate(const Context &context, int64_t samples, int64_t longest, float lr) override;
-  bool updateMayBeCut() const override { return true; }
+  bool updateMayBeCut(const Context &) const override { return true; }
   void postUpdate(const Context &context, float lr, const Counters &c) override;
   void prepareFollow(const Context &context) override;
   void follow(const Context &context, MatrixView<const float> master, const Counters &c) override;

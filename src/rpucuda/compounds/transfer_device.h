@@ -33,7 +33,7 @@ class TransferDevice final : public AnalogDevice {
               float lr, const Counters &c) override;
   void reserveUpdate(const Context &context, int64_t samples, float lr) override;
   void prepareUpdate(const Context &context, int64_t samples, int64_t longest, float lr) override;
-  bool updateMayBeCut() const override;
+  bool updateMayBeCut(const Context &context) const override;
   void postUpdate(const Context &context, float lr, const Counters &c) override;
 
   void getWeights(const Context &context, MatrixView<float> out) const override {

@@ -31,7 +31,7 @@ class BatchedLaunches {
   static bool areKept() { return current() != nullptr; }
   /// The number of objects whose launches are being kept on this thread; 1 if none are.
   static size_t together() { return areKept() ? current()->count_ : 1; }
-  /// Holds what kept launches use until they have been enqueued; drops it at once if there are none.
+  /// Holds what kept launches use until they have been enqueued; without any, drops it at once.
   static void hold(std::shared_ptr<void> used) noexcept;
   /// Enqueues this thread's kept launches; to be called before waiting for the GPU.
   static void sendKept();

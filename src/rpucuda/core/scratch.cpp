@@ -310,24 +310,26 @@ void ScratchOperation::takeBack() { lease_->arena->takeBack(); }
 namespace detail {
 
 void ScratchPiece::reserve(const Context &context, int64_t count, size_t elementBytes) {
-  if (count <= static_cast<int64_t>(bytes_ / elementBytes)) return;
+  ScratchArena *arena = context.scratch ? context.scratch->lease_->arena.get() : nullptr;
+  // What launches that are kept hold from an earlier operation is not of this one.
+  const bool isOurs = !lender_ || lender_ == arena;
+  if (isOurs && count <= static_cast<int64_t>(bytes_ / elementBytes)) return;
   PULSORA_CHECK(OutOfMemoryError, static_cast<uint64_t>(count) <= PTRDIFF_MAX / elementBytes / 2,
                 "cannot allocate ", count, " elements of ", elementBytes,
                 " bytes; use a smaller array or batch");
   const size_t bytes = static_cast<size_t>(count) * elementBytes;
-  if (!context.scratch) {
+  if (!arena) {
     leave();
     kept_.reserve(context, static_cast<int64_t>(bytes));
     useKept();
     return;
   }
-  const ScratchOperation::Lease &lease = *context.scratch->lease_;
-  PULSORA_CHECK(ScratchLimitReached, lease.arena->used() + bytes <= lease.most,
-                "an operation takes ", lease.arena->used() + bytes,
-                " bytes of scratch memory or more, and the limit is ", lease.most,
+  const size_t most = context.scratch->lease_->most;
+  PULSORA_CHECK(ScratchLimitReached, arena->used() + bytes <= most, "an operation takes ",
+                arena->used() + bytes, " bytes of scratch memory or more, and the limit is ", most,
                 " bytes; raise it (pulsora.scratch_limit or ", kLimitVariable,
                 "), or use smaller tiles");
-  lease.arena->lendTo(*this, lease.arena->take(context, bytes), bytes);
+  arena->lendTo(*this, arena->take(context, bytes), bytes);
 }
 
 void ScratchPiece::swap(ScratchPiece &other) noexcept {

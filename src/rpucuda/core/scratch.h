@@ -39,8 +39,8 @@ ScratchMemory scratchMemory(Backend backend, int device = 0);
 /// Lets the peak begin anew from what is in use.
 void resetScratchPeak(Backend backend, int device = 0);
 
-/// Where arenas get memory from, and give it back to, in the order of the context's stream.
-/// allocate() throws OutOfMemoryError; it is called by operations of the device it allocates on.
+/// Source of the memory of arenas, in the order of the context's stream. allocate() returns memory
+/// aligned to 64 bytes or throws OutOfMemoryError.
 class ScratchSource {
  public:
   virtual ~ScratchSource() = default;

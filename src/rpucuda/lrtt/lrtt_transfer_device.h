@@ -38,7 +38,7 @@ class LRTTTransferDevice final : public AnalogDevice, private GatedAdapter {
   void prepareUpdate(const Context &context, int64_t samples, int64_t longest, float lr) override;
   /// False with projection = 'reuse', where an update uses the reads of all its samples or none. An
   /// update that might exhaust the numbers of transfers is refused before its first sample.
-  bool updateMayBeCut() const override;
+  bool updateMayBeCut(const Context &context) const override;
   /// False if an update will use what a read of its whole mini-batch has left.
   bool readsMayBeCut() const override { return settings_.params.projection != Projection::Reuse; }
   bool updateLooksForFaults(const Context &context, int64_t samples) const override;

@@ -114,8 +114,8 @@ class BlockRead {
  private:
   /// The memory of a read while it runs.
   struct Scratch {
-    // Inputs as the array sees them (in integers: the levels of the DAC), as the product in integers
-    // takes them, and in another form (InputForm).
+    // Inputs as the array sees them (in integers: the levels of the DAC), as the product in
+    // integers takes them, and in another form (InputForm).
     ScratchBuffer<float> converted;
     ScratchBuffer<int16_t> levels;
     ScratchBuffer<float> reformed;

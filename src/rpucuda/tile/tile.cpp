@@ -139,8 +139,8 @@ void Tile::updateChecked(MatrixView<const float> x, MatrixView<const float> d, f
     if (inParts || !impl_->device->updateLooksForFaults(impl_->context, x.rows))
       requireFinite(impl_->context, x, d);
   };
-  impl_->updateInParts(x.rows, lr, pause, check, [&](const RowRange &rows) {
-    impl_->device->update(impl_->context, rows.of(x), rows.of(d), lr, impl_->counters);
+  impl_->updateInParts(x.rows, lr, pause, check, [&](const Context &context, const RowRange &rows) {
+    impl_->device->update(context, rows.of(x), rows.of(d), lr, impl_->counters);
   });
 }
 

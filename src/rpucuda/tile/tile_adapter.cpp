@@ -51,9 +51,10 @@ void TileAdapter::update(MatrixView<const float> x, MatrixView<const float> d,
   requireFinite(tile_.context, gate, "gate");
   tile_.requireRoomForUpdate(x.rows);
   const auto checked = [](bool) {};
-  tile_.updateInParts(x.rows, lr, pause, checked, [&](const RowRange &rows) {
-    adapter_.updateGated(tile_.context, rows.of(x), rows.of(d), rows.of(gate), lr, tile_.counters);
-  });
+  tile_.updateInParts(
+      x.rows, lr, pause, checked, [&](const Context &context, const RowRange &rows) {
+        adapter_.updateGated(context, rows.of(x), rows.of(d), rows.of(gate), lr, tile_.counters);
+      });
   if (end == BatchEnd::Now) tile_.endBatch(lr);
 }
 

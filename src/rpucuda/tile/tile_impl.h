@@ -135,8 +135,8 @@ struct Tile::Impl {
     own.countsRepeats = countsRepeats;
     return own;
   }
-  /// Calls read(context, counters at the first of the rows, rows) for blocks of rows, and counts the
-  /// whole mini-batch. An evaluation is not among the counters.
+  /// Calls read(context, counters at the first of the rows, rows) for blocks of rows, and counts
+  /// the whole mini-batch. An evaluation is not among the counters.
   template <class Read>
   void readPart(Pass pass, MatrixView<const float> in, const char *name, const BatchPart &part,
                 const Read &read) {
@@ -233,7 +233,7 @@ struct Tile::Impl {
   /// in a call, and endBatch() would refuse; reserves their memory.
   void prepareUpdate(int64_t samples, int64_t longest, float lr) {
     requireRoomForUpdate(samples);
-    const bool cut = device->updateMayBeCut();
+    const bool cut = device->updateMayBeCut(context);
     const int64_t most = cut && context.onCpu() ? std::min(longest, kLargestPart) : longest;
     const ScratchOperation operation(context);
     reserveRows(most, cut, blockOf[kUpdate],
@@ -251,14 +251,14 @@ struct Tile::Impl {
     device->postUpdate(context, lr, counters);
     ++counters.miniBatches;
   }
-  /// Calls update(rows) for all samples, in parts that scratch memory has room for; on the CPU, with
-  /// calls of `pause`, if given, between parts that take a fraction of a second. The bits do not
-  /// depend on the parts. Before anything changes, calls begin(whether there are several parts).
+  /// Calls update(context, rows) for all samples, in parts that scratch memory has room for; on the
+  /// CPU, with calls of `pause`, if given, between parts that take a fraction of a second. The bits
+  /// do not depend on the parts. Before anything changes, calls begin(whether there are several).
   template <class Begin, class Update>
   void updateInParts(int64_t samples, float lr, const Pause &pause, const Begin &begin,
                      const Update &update) {
     constexpr int64_t kFewSteps = int64_t{1} << 26;  // of cells
-    const bool cut = device->updateMayBeCut();
+    const bool cut = device->updateMayBeCut(context);
     const bool pauses = pause && context.onCpu() && cut;
     const int64_t few = std::min(
         std::max<int64_t>(8, kFewSteps / (device->dSize() * device->xSize())), kLargestPart);
@@ -269,10 +269,12 @@ struct Tile::Impl {
                     [&](int64_t count) { device->reserveUpdate(context, count, lr); });
     int64_t part = inOne ? most : std::min(few, most);
     begin(part < samples);
+    Context own = context;
+    if (!own.onCpu() && part < samples) own.batchRows = samples;
     for (int64_t start = 0;;) {
       const int64_t count = std::min(part, samples - start);
       const auto began = std::chrono::steady_clock::now();
-      update(RowRange{start, count});
+      update(own, RowRange{start, count});
       counters.updateSamples += static_cast<uint64_t>(count);
       start += count;
       if (start == samples) break;

@@ -54,6 +54,8 @@ from pulsora._core import (
     StateError,
     __version__,
     cuda_device_count,
+    scratch_limit,
+    scratch_memory,
 )
 from pulsora.accounting import ledger
 from pulsora.config import *  # noqa: F403 - a class for each kind of tile
@@ -119,6 +121,8 @@ __all__ = [
     "prototype",
     "reseed",
     "runtime",
+    "scratch_limit",
+    "scratch_memory",
     "selftest",
     "state",
     "training_step",

@@ -64,6 +64,8 @@ __all__: list[str] = [
     "require_place",
     "save_state",
     "schema",
+    "scratch_limit",
+    "scratch_memory",
     "set_nvrtc_folders",
     "state_checksum",
     "suggest",
@@ -557,6 +559,20 @@ def schema() -> dict[str, typing.Any]:
     'fields', 'periphery', 'variants'}}, 'structs': {name: fields}}. Variants are settings
     that tests try beside the defaults, by name. A field is a dict of name, type, unit, doc,
     range, choices, struct and default.
+    """
+
+def scratch_limit(bytes: typing.Any = None) -> int:
+    """The most scratch memory of an operation, in bytes; with `bytes`, it is set first. Reads
+    and updates of many rows go in blocks of rows that keep to it, with the same bits. At
+    first it is the number in the environment variable PULSORA_SCRATCH_LIMIT, or else 256
+    MiB. A limit that was set is kept: OutOfMemoryError, before anything has changed, if one
+    row needs more. The library's own gives way to blocks of 64 rows.
+    """
+
+def scratch_memory(device: str = "cpu", *, reset_peak: bool = False) -> dict[str, typing.Any]:
+    """The scratch memory of a device, in bytes: {'in_use': lent to operations that run,
+    'held': kept for the next ones, 'peak': the most that was in use, 'limit':
+    scratch_limit()}. With `reset_peak`, the peak first begins anew.
     """
 
 def set_nvrtc_folders(folders: collections.abc.Sequence[str]) -> None:

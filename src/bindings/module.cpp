@@ -11,6 +11,7 @@
 #include "runtime_binding.h"
 #include "saved_state.h"
 #include "schema.h"
+#include "scratch_binding.h"
 #include "step_graph_binding.h"
 #include "tile_binding.h"
 #include "tile_grid_binding.h"
@@ -36,6 +37,7 @@ PYBIND11_MODULE(_core, module) {
   pulsora::bindings::bindLowRank(module);
   pulsora::bindings::bindForecast(module);
   pulsora::bindings::bindInstructionSets(module);
+  pulsora::bindings::bindScratch(module);
   module.def("cuda_device_count", &pulsora::cudaDeviceCount,
              "Number of usable CUDA devices; 0 if this build has no CUDA or the machine no GPU.");
 }

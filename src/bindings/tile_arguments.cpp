@@ -3,7 +3,9 @@
 #include <pybind11/stl.h>
 #include <tuple>
 
+#include "core/check.h"
 #include "core/cuda_api.h"
+#include "core/threads.h"
 #include "value.h"
 
 namespace pulsora::bindings {
@@ -24,6 +26,21 @@ void joinTorchStream(SharedTile &tile, void *stream) {
 }
 
 }  // namespace
+
+Context contextOf(const std::string &device, int threads) {
+  Context context;
+  requireThreads(threads);
+  context.cpu.threads = threads;
+  if (device == "cpu") return context;
+  const bool isNumbered = device.rfind("cuda:", 0) == 0 && device.size() > 5 && device.size() < 9 &&
+                          device.find_first_not_of("0123456789", 5) == std::string::npos;
+  PULSORA_CHECK(ConfigError, device == "cuda" || isNumbered, "device is '", device,
+                "'; write 'cpu', 'cuda' or 'cuda:<number>'");
+  context.backend = Backend::Cuda;
+  context.device = isNumbered ? std::stoi(device.substr(5)) : 0;
+  requireCudaDevice(context.device);
+  return context;
+}
 
 void serveSignals() {
   const py::gil_scoped_acquire held;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <pybind11/pybind11.h>
+#include <string>
 
 #include "linalg/im2col.h"
 #include "shared_tile.h"
@@ -12,6 +13,9 @@
 namespace pulsora::bindings {
 
 namespace py = pybind11;
+
+/// "cpu", "cuda" or "cuda:<ordinal>" as a context.
+Context contextOf(const std::string &device, int threads);
 
 /// Serves signals, such as Ctrl-C, during a long operation; without effect outside Python's main
 /// thread.

@@ -28,22 +28,6 @@ struct EnumNames<GpuProducts> {
 namespace pulsora::bindings {
 namespace {
 
-/// "cpu", "cuda" or "cuda:<ordinal>" as a context.
-Context contextOf(const std::string &device, int threads) {
-  Context context;
-  requireThreads(threads);
-  context.cpu.threads = threads;
-  if (device == "cpu") return context;
-  const bool isNumbered = device.rfind("cuda:", 0) == 0 && device.size() > 5 && device.size() < 9 &&
-                          device.find_first_not_of("0123456789", 5) == std::string::npos;
-  PULSORA_CHECK(ConfigError, device == "cuda" || isNumbered, "device is '", device,
-                "'; write 'cpu', 'cuda' or 'cuda:<number>'");
-  context.backend = Backend::Cuda;
-  context.device = isNumbered ? std::stoi(device.substr(5)) : 0;
-  requireCudaDevice(context.device);
-  return context;
-}
-
 int readThreads(py::handle threads) { return readArgument<int>(threads, "threads", atLeast(1)); }
 
 DeviceArray upload(const py::object &numbers, const std::string &device) {

@@ -219,7 +219,7 @@ def test_settings_of_digital_groups_alone_are_not_named() -> None:
 
 def test_help_shows_the_arguments_of_torch_and_analog_lr() -> None:
     arguments = list(inspect.signature(AnalogSGD).parameters)
-    assert arguments == [*inspect.signature(torch.optim.SGD).parameters, "analog_lr"]
+    assert arguments == [*inspect.signature(torch.optim.SGD).parameters, "analog_lr", "in_backward"]
 
 
 def test_optimisers_with_any_further_arguments_take_analog_lr() -> None:

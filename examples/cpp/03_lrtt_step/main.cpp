@@ -118,7 +118,8 @@ class HandMade {
   Array w_, a_, b_;
   float alpha_;
   uint64_t sample_ = 0;
-  Buffer<float> inner_, scratch_;
+  Buffer<float> inner_;
+  ScratchBuffer<float> scratch_;
 };
 
 int main() {

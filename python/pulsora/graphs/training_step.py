@@ -15,12 +15,13 @@ from pulsora._internal.checks import require_boolean
 from pulsora.graphs.capture import captured
 from pulsora.graphs.hooks import hooks, hooks_of_parameter, hooks_of_step
 from pulsora.nn.autograd.analog_parameter import AnalogParameter, analog_arrays
+from pulsora.nn.autograd.optimizer_groups import learning_rate
 from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS
 from pulsora.nn.tiles.followed_weights import follow_all, followed_layers
 from pulsora.nn.tiles.held_weights import HeldWeights
 from pulsora.nn.tiles.layer_names import set_names
 from pulsora.nn.tiles.layer_update import apply_updates
-from pulsora.optim import _learning_rate, _Pulses
+from pulsora.optim import _Pulses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -264,7 +265,7 @@ class TrainingStep:
         return [
             None
             if isinstance(group["lr"], torch.Tensor) and group["lr"].is_cuda
-            else _learning_rate(group)
+            else learning_rate(group)
             for group in (self.optimizer.param_groups if self._digital_too else ())
         ]
 
@@ -357,7 +358,7 @@ class _Recorded:
 
     def run(self, optimizer: _Pulses, batch: Sequence[Tensor]) -> Tensor:
         """Runs the step with another batch, and returns the loss."""
-        rates = [_learning_rate(group) for group in optimizer.param_groups]
+        rates = [learning_rate(group) for group in optimizer.param_groups]
         for kept, given in zip(self._batch, batch, strict=True):
             kept.copy_(given, non_blocking=True)
         self.tiles.run(torch.cuda.current_stream(batch[0].device).cuda_stream, rates)

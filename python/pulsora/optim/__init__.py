@@ -16,7 +16,6 @@ parameters.
 from __future__ import annotations
 
 import functools
-import math
 import warnings
 import weakref
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -25,13 +24,21 @@ import torch
 from torch import distributed as dist
 
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
-from pulsora.nn.autograd.factored_gradient import AnalogGradient
-from pulsora.nn.autograd.optimizer_groups import ignored, parted, rate, shares_lr, signature
+from pulsora.nn.autograd.factored_gradient import checked
+from pulsora.nn.autograd.optimizer_groups import (
+    ignored,
+    learning_rate,
+    parted,
+    rate,
+    shares_lr,
+    signature,
+)
 from pulsora.nn.autograd.optimizer_states import in_present_order
 from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS
 from pulsora.nn.tiles.layer_names import named_errors, set_names
 from pulsora.nn.tiles.layer_update import LayerUpdate, apply_updates
 from pulsora.nn.tiles.twins import warn_of_twins
+from pulsora.optim.in_backward import BackwardPulses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -60,6 +67,7 @@ class _Pulses(torch.optim.Optimizer):
     _kind: ClassVar[type[torch.optim.Optimizer]]  # torch's optimiser for the digital parameters
     _withheld: list[list[Tensor]] | None = None  # all parameters, while torch's constructor runs
     _made_at = 3  # stacklevel, from `_take_up` on, of the line that makes the optimiser
+    _in_backward: BackwardPulses | None = None
     _shares_lr = False  # whether analog parameters have the lr of an adaptive optimiser
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -73,9 +81,14 @@ class _Pulses(torch.optim.Optimizer):
             cls.__signature__ = signature(cls._kind)  # type: ignore[attr-defined]
 
     def __init__(
-        self, *arguments: Any, analog_lr: float | Tensor | None = None, **settings: Any
+        self,
+        *arguments: Any,
+        analog_lr: float | Tensor | None = None,
+        in_backward: bool = False,
+        **settings: Any,
     ) -> None:
         self.analog_lr = rate(analog_lr)
+        self._in_backward = BackwardPulses(self) if in_backward else None
         # Constructors of torch make states for all parameters (Adagrad), or look at their values.
         self._withheld = []
         super().__init__(*arguments, **settings)
@@ -122,10 +135,13 @@ class _Pulses(torch.optim.Optimizer):
             group["params"] = parameters
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "analog_lr": self.analog_lr}
+        own = {"analog_lr": self.analog_lr, "_in_backward": self._in_backward is not None}
+        return {**super().__getstate__(), **own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        in_backward = state.pop("_in_backward", False)
         super().__setstate__(state)
+        self._in_backward = BackwardPulses(self) if in_backward else None
         self._take_up(stacklevel=3)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -144,6 +160,8 @@ class _Pulses(torch.optim.Optimizer):
 
     def _take_up(self, stacklevel: int) -> None:
         """Marks the analog parameters as trained, and warns of what they do not follow."""
+        if self._in_backward:
+            self._in_backward.attach(parameter for _, parameter in self._analog())
         for group, parameter in self._analog():
             parameter.optimizers.add(self)
             names = group.get("param_names") or ()  # of model.named_parameters()
@@ -212,6 +230,8 @@ class _Pulses(torch.optim.Optimizer):
         # step that is interrupted, or fails, afterwards can be made again.
         apply_updates(updates)
         self._use_up(analog)
+        if self._in_backward:
+            self._in_backward.begin()
         self._step_digitally()
         for process_group in {update.array.process_group for update in updates}:
             process_group.stepped()
@@ -228,15 +248,15 @@ class _Pulses(torch.optim.Optimizer):
         updates = []
         for group, parameter in analog:
             found = parameter.grad
-            if found is None:
+            if found is None or (self._in_backward and self._in_backward.has_updated(parameter)):
                 continue
             with named_errors(parameter.array):
-                gradient = _checked(found)
+                gradient = checked(found)
                 pairs = gradient.pairs
                 if pairs and group.get("maximize"):
                     pairs = gradient.scaled(-1.0).pairs
                 samples = parameter.array.prepared(pairs)
-                lr = _learning_rate(group)
+                lr = learning_rate(group)
             updates.append(LayerUpdate(parameter.array, lr, samples, gradient.factors))
         return updates
 
@@ -299,23 +319,6 @@ class _Pulses(torch.optim.Optimizer):
             )
 
 
-def _learning_rate(group: dict[str, Any]) -> float:
-    lr = float(group["lr"])
-    if not math.isfinite(lr):
-        raise ValueError(f"lr is {lr}; it must be a finite number")
-    return lr
-
-
-def _checked(gradient: Tensor) -> AnalogGradient:
-    """Returns the gradient of a parameter; RuntimeError if it is not what `backward()` left."""
-    if not isinstance(gradient, AnalogGradient):
-        raise RuntimeError(  # noqa: TRY004 - no argument has this type
-            "the gradient has been replaced by another tensor, but pulses are made "
-            "of its factors; scale it as a whole (hooks may return grad * number), or leave it"
-        )
-    return gradient
-
-
 class AnalogSGD(_Pulses, torch.optim.SGD):
     """`torch.optim.SGD`, with pulses for the analog layers.
 
@@ -323,6 +326,7 @@ class AnalogSGD(_Pulses, torch.optim.SGD):
         params: As for torch's SGD.
         **settings: As for torch's SGD: lr, momentum and others.
         analog_lr: See `AnalogOptimizer`.
+        in_backward: See `AnalogOptimizer`.
     """
 
 
@@ -333,6 +337,7 @@ class AnalogAdam(_Pulses, torch.optim.Adam):
         params: As for torch's Adam.
         **settings: As for torch's Adam: lr, betas and others.
         analog_lr: See `AnalogOptimizer`.
+        in_backward: See `AnalogOptimizer`.
     """
 
 
@@ -349,6 +354,10 @@ class AnalogOptimizer:
             `analog_lr` of their own; a group of analog parameters alone keeps an lr that it has.
             By default analog layers train with the lr of their group, and a warning says so if the
             optimiser is adaptive.
+        in_backward: Whether an analog layer gets its pulses in the backward pass, as soon as its x
+            and d are known, which then are freed. The bits are those of `step()`, which is still to
+            be called after each backward pass. RuntimeErrors refuse a second backward pass before
+            the step (accumulation), clipping by norm and GradScaler, which come too late.
         **settings: As for the optimiser.
 
     Raises:
@@ -363,6 +372,7 @@ class AnalogOptimizer:
         parameters: ParamsT,
         *,
         analog_lr: float | Tensor | None = None,
+        in_backward: bool = False,
         **settings: Any,
     ) -> torch.optim.Optimizer:
         """An object of a class derived from `optimizer`."""
@@ -378,5 +388,7 @@ class AnalogOptimizer:
             )
         bases = (optimizer,) if issubclass(optimizer, _Pulses) else (_Pulses, optimizer)
         combined = type(f"Analog{optimizer.__name__}", bases, {"_made_at": 4})  # __new__ is between
-        made: torch.optim.Optimizer = combined(parameters, analog_lr=analog_lr, **settings)
+        made: torch.optim.Optimizer = combined(
+            parameters, analog_lr=analog_lr, in_backward=in_backward, **settings
+        )
         return made

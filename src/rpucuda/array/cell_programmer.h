@@ -2,7 +2,7 @@
 
 #include "array/program_cells.h"
 #include "array/pulsed_device.h"
-#include "core/buffer.h"
+#include "core/scratch.h"
 
 namespace pulsora {
 
@@ -27,8 +27,8 @@ class CellProgrammer {
   const ProgramCounts *counts() const { return counts_.data(); }
 
  private:
-  Buffer<uint32_t> longest_;
-  Buffer<ProgramCounts> counts_;  // one
+  ScratchBuffer<uint32_t> longest_;
+  ScratchBuffer<ProgramCounts> counts_;  // one
 };
 
 }  // namespace pulsora

@@ -9,6 +9,7 @@
 #include "array/retention.h"
 #include "core/buffer.h"
 #include "core/context.h"
+#include "core/scratch.h"
 #include "core/view.h"
 #include "pulses/bit_line_maker.h"
 #include "storage/state.h"
@@ -204,12 +205,12 @@ class PulsedDevice {
   Buffer<uint16_t> cells_;   // planes of half floats
   Buffer<uint16_t> decayRates_, diffusions_, resets_;  // empty where the cells do not differ
   Buffer<uint64_t> counts_;                            // pulses, slots
-  Buffer<float> scaled_;                               // scratch of applyOuterProduct
+  ScratchBuffer<float> scaled_;                        // of applyOuterProduct
   std::optional<Ageing> ageing_;                       // only with retention
   uint64_t changes_ = 0;
   bool boundsDue_ = false;     // see Bounds::Later
   uint64_t boundsEvent_ = 0;   // keys the write noise of that time
-  Buffer<float> taps_;         // scratch of reads between samples, and of resets of lines
+  ScratchBuffer<float> taps_;  // of reads between samples, and of resets of lines
   Buffer<uint32_t> deferred_;  // scratch of noise_merge = "batch" on a GPU: cells near a bound
 };
 

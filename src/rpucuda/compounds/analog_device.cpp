@@ -33,7 +33,7 @@ void AnalogDevice::prepareUpdate(const Context &context, int64_t, int64_t longes
   reserveUpdate(context, longest, lr);
 }
 
-bool AnalogDevice::updateMayBeCut() const {
+bool AnalogDevice::updateMayBeCut(const Context &) const {
   for (const NamedArray &each : arraysOf()) {
     if (each.array->cells().params().common().noise_merge == NoiseMerge::Batch) return false;
   }

@@ -67,6 +67,9 @@ class AnalogDevice {
   /// dx = W^T d; the first row is sample number c.backwardSamples.
   virtual void backward(const Context &context, MatrixView<const float> d, MatrixView<float> dx,
                         const Counters &c) = 0;
+  /// Whether a read may be split into several calls, of which Context::batchRows tells the rows of
+  /// all, with the same bits.
+  virtual bool readsMayBeCut() const { return true; }
   /// W <- W - lr d^T x, as this device carries it out. The bits do not depend on how a mini-batch
   /// is split over calls.
   virtual void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
@@ -79,9 +82,9 @@ class AnalogDevice {
   /// call, and its postUpdate() would refuse, before anything changes, and reserves their storage.
   /// By default, reserveUpdate().
   virtual void prepareUpdate(const Context &context, int64_t samples, int64_t longest, float lr);
-  /// Whether an update may be split into several calls, with the same bits. By default, unless an
-  /// array merges noise.
-  virtual bool updateMayBeCut() const;
+  /// Whether an update may be split into several calls, of which on a GPU Context::batchRows tells
+  /// the samples of all, with the same bits. By default, unless an array merges noise.
+  virtual bool updateMayBeCut(const Context &context) const;
   /// End of a mini-batch: decay, diffusion, schedules that count mini-batches. By default, each
   /// array relaxes.
   virtual void postUpdate(const Context &context, float lr, const Counters &c);

@@ -78,7 +78,10 @@ void ArrayGroup::read(const Context &context, Pass pass, MatrixView<const float>
                          firstSample);
     return;
   }
+  // A read may change a running mean, so all reads must have their storage before the first one.
   result_.reserve(context, out.size());
+  for (size_t k = 0; k < size(); ++k)
+    if (gammas_[k] != 0.0f) at(k).read(pass).reserve(context, at(k).weights(pass), in.rows);
   const MatrixView<float> result = rowMajor(result_.data(), out.rows, out.cols);
   bool isFirst = true;
   for (size_t k = 0; k < size(); ++k) {

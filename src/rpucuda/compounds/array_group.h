@@ -7,6 +7,7 @@
 #include "compounds/compound_model.h"
 #include "compounds/counted_device.h"
 #include "compounds/weighted_arrays.h"
+#include "core/scratch.h"
 
 namespace pulsora {
 
@@ -75,7 +76,7 @@ class ArrayGroup : public CountedDevice {
   GroupIo io_;
   std::vector<std::unique_ptr<Crossbar>> arrays_;
   WeightedArrays weight_;
-  Buffer<float> result_;  // of one array, where each is read by itself
+  ScratchBuffer<float> result_;  // of one array, where each is read by itself
 };
 
 }  // namespace pulsora

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "compounds/compound_model.h"
+#include "core/scratch.h"
 
 namespace pulsora {
 
@@ -57,7 +58,7 @@ class IdealDevice final : public AnalogDevice {
   int64_t dSize_;
   int64_t xSize_;
   Buffer<float> weights_;
-  Buffer<float> scaled_;
+  ScratchBuffer<float> scaled_;
   ForwardBackwardPass reads_;
 };
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "compounds/mixed_precision_parameters.h"
+#include "core/scratch.h"
 #include "transfer/line_trains.h"
 #include "transfer/transfer_schedule.h"
 
@@ -111,7 +112,7 @@ class MixedPrecisionDevice final : public AnalogDevice {
               float lr, const Counters &c) override;
   void reserveUpdate(const Context &context, int64_t samples, float lr) override;
   void prepareUpdate(const Context &context, int64_t samples, int64_t longest, float lr) override;
-  bool updateMayBeCut() const override { return true; }
+  bool updateMayBeCut(const Context &) const override { return true; }
   void postUpdate(const Context &context, float lr, const Counters &c) override;
   void prepareFollow(const Context &context) override;
   void follow(const Context &context, MatrixView<const float> master, const Counters &c) override;
@@ -163,7 +164,7 @@ class MixedPrecisionDevice final : public AnalogDevice {
   Buffer<float> owed_;     // changes by update() that were not sent, if owes_
   bool owes_ = false;
   LineTrains lines_;
-  Buffer<float> counts_, xBinned_, dBinned_, largest_;  // scratch
+  ScratchBuffer<float> counts_, xBinned_, dBinned_, largest_;
 };
 
 }  // namespace pulsora

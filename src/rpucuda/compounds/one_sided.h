@@ -4,6 +4,7 @@
 
 #include "compounds/array_group.h"
 #include "compounds/retention_parameters.h"
+#include "core/scratch.h"
 #include "transfer/line_read.h"
 #include "transfer/line_trains.h"
 #include "transfer/transfer_schedule.h"
@@ -146,8 +147,8 @@ class OneSidedDevice final : public ArrayGroup {
   LineRead readPlus_, readMinus_;
   RandomKey writeKey_;
   LineTrains writer_;
-  Buffer<float> negative_;  // see RefreshChoice
-  Buffer<float> chosen_;
+  ScratchBuffer<float> negative_;  // see RefreshChoice
+  ScratchBuffer<float> chosen_;
 };
 
 }  // namespace pulsora

@@ -4,6 +4,7 @@
 
 #include "compounds/array_group.h"
 #include "compounds/retention_parameters.h"
+#include "core/scratch.h"
 
 namespace pulsora {
 
@@ -80,7 +81,7 @@ class ReferenceDevice final : public ArrayGroup {
   Value::Map describeError(const Context &context, int64_t pairs, int64_t without) const;
 
   RandomKey referenceKey_;  // of the pulses that find symmetric points
-  Buffer<float> written_;   // scratch
+  ScratchBuffer<float> written_;
 };
 
 }  // namespace pulsora

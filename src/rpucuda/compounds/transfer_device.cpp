@@ -261,9 +261,9 @@ void TransferDevice::reserveUpdate(const Context &context, int64_t samples, floa
   }
 }
 
-bool TransferDevice::updateMayBeCut() const {
+bool TransferDevice::updateMayBeCut(const Context &context) const {
   // The weight of a sample in the running maxima of auto_scale follows the size of a mini-batch.
-  return AnalogDevice::updateMayBeCut() && !(params_.auto_scale && lastBatch_ == 0);
+  return AnalogDevice::updateMayBeCut(context) && !(params_.auto_scale && lastBatch_ == 0);
 }
 
 void TransferDevice::update(const Context &context, MatrixView<const float> x,

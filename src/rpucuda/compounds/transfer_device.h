@@ -6,6 +6,7 @@
 
 #include "compounds/transfer_parameters.h"
 #include "compounds/weighted_arrays.h"
+#include "core/scratch.h"
 #include "transfer/line_transfer.h"
 
 namespace pulsora {
@@ -32,7 +33,7 @@ class TransferDevice final : public AnalogDevice {
               float lr, const Counters &c) override;
   void reserveUpdate(const Context &context, int64_t samples, float lr) override;
   void prepareUpdate(const Context &context, int64_t samples, int64_t longest, float lr) override;
-  bool updateMayBeCut() const override;
+  bool updateMayBeCut(const Context &context) const override;
   void postUpdate(const Context &context, float lr, const Counters &c) override;
 
   void getWeights(const Context &context, MatrixView<float> out) const override {
@@ -72,7 +73,7 @@ class TransferDevice final : public AnalogDevice {
   Buffer<float> maxima_;
   int64_t batchSamples_ = 0;
   int64_t lastBatch_ = 0;
-  Buffer<float> xChopped_, dChopped_, sampleMaxima_, rates_;  // scratch
+  ScratchBuffer<float> xChopped_, dChopped_, sampleMaxima_, rates_;
 };
 
 }  // namespace pulsora

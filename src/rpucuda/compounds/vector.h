@@ -4,6 +4,7 @@
 
 #include "compounds/array_group.h"
 #include "compounds/retention_parameters.h"
+#include "core/scratch.h"
 
 namespace pulsora {
 
@@ -131,7 +132,7 @@ class VectorDevice final : public ArrayGroup {
   UpdatePolicy policy_;
   size_t fixed_;
   ArrayChoice choice_;
-  Buffer<float> rows_;  // of d, for one array after another
+  ScratchBuffer<float> rows_;  // of d, for one array after another
 };
 
 }  // namespace pulsora

@@ -31,6 +31,7 @@ void BatchedLaunches::sendKept() {
 
 void BatchedLaunches::run(size_t count, const std::function<void(size_t)> &work) {
   if (ofObject_.size() < count) ofObject_.resize(count);
+  count_ = count;
   try {
     const Meanwhile<BatchedLaunches *> keeps(current(), this);
     for (object_ = 0; object_ < count; ++object_) work(object_);
@@ -39,6 +40,10 @@ void BatchedLaunches::run(size_t count, const std::function<void(size_t)> &work)
     throw;
   }
   send();
+}
+
+void BatchedLaunches::hold(std::shared_ptr<void> used) noexcept {
+  if (BatchedLaunches *here = current()) here->held_.push_back(std::move(used));
 }
 
 size_t BatchedLaunches::stored(const void *from, size_t bytes) {
@@ -100,6 +105,7 @@ void BatchedLaunches::clear() {
   for (std::vector<Kept> &each : ofObject_) each.clear();
   stored_.clear();
   asIs_.clear();
+  held_.clear();
 }
 
 }  // namespace pulsora

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <type_traits>
 #include <vector>
 
@@ -28,6 +29,10 @@ class BatchedLaunches {
 
   /// Whether launches are being kept on this thread.
   static bool areKept() { return current() != nullptr; }
+  /// The number of objects whose launches are being kept on this thread; 1 if none are.
+  static size_t together() { return areKept() ? current()->count_ : 1; }
+  /// Holds what kept launches use until they have been enqueued; without any, drops it at once.
+  static void hold(std::shared_ptr<void> used) noexcept;
   /// Enqueues this thread's kept launches; to be called before waiting for the GPU.
   static void sendKept();
   /// Calls send(kind, jobs, count): now, or later with equal kinds. Kind and job are kept as bytes.
@@ -76,8 +81,10 @@ class BatchedLaunches {
 
   std::vector<std::vector<Kept>> ofObject_;
   size_t object_ = 0;  // the object whose call is running
+  size_t count_ = 1;   // of objects
   std::vector<Unit> stored_;
   std::vector<std::function<void()>> asIs_;
+  std::vector<std::shared_ptr<void>> held_;
   std::vector<const void *> jobs_;  // scratch
 };
 

@@ -29,6 +29,8 @@ class ScratchAllocator {
   size_t sharedBytes_ = 0;
 };
 
+class ScratchOperation;
+
 /// The device, stream and settings of an operation. Passed by argument to everything that computes;
 /// there is no current device and no global thread count.
 struct Context {
@@ -45,6 +47,8 @@ struct Context {
   /// Allocator of operations' memory during a call, such as memory of a graph that the caller is
   /// capturing; null: the library's own. Objects that outlive the call must not be made with one.
   ScratchAllocator *allocator = nullptr;
+  /// The operation that ScratchBuffers borrow from (core/scratch.h); null: they own their storage.
+  ScratchOperation *scratch = nullptr;
   /// Rows of the mini-batch that a read's rows are a part of; 0: they are all. On a GPU this number
   /// determines the order of sums, so that a part of a batch has the bits of the whole batch.
   int64_t batchRows = 0;

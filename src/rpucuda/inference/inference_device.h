@@ -4,6 +4,7 @@
 
 #include "compounds/compound_model.h"
 #include "compounds/programmable.h"
+#include "core/scratch.h"
 #include "inference/compensation.h"
 #include "inference/modifiers.h"
 #include "noise_models/realise.h"
@@ -302,7 +303,7 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   Buffer<float> scale_;                  // s of each output
   Buffer<float> largest_;                // of each output: the magnitude that a modifier refers to
   Buffer<float> outFactor_;              // on each output: s times the compensation
-  Buffer<float> scaled_;                 // scratch of updates and backward reads
+  ScratchBuffer<float> scaled_;          // of updates and backward reads
   Buffer<float> factor_;                 // on each output: the compensation
   Buffer<float> range_;                  // of the tile: its largest scale or weight
   Buffer<double> sums_, reference_;      // of readings of each output: now, and to compare with

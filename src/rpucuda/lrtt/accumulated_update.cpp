@@ -16,6 +16,11 @@ AccumulatedUpdate::AccumulatedUpdate(const Context &context, bool used, const Pu
   if (!used) return;
   a_.values = Buffer<float>::zeros(context, a.size());
   b_.values = Buffer<float>::zeros(context, b.size());
+}
+
+void AccumulatedUpdate::reserveFlush(const Context &context, const PulsedDevice &a,
+                                     const PulsedDevice &b) {
+  if (!used_) return;
   writer_.reserve(context, a);
   writer_.reserve(context, b);
 }

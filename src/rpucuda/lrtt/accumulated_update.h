@@ -3,6 +3,8 @@
 #include <string>
 
 #include "array/pulsed_device.h"
+#include "core/buffer.h"
+#include "core/scratch.h"
 #include "storage/state.h"
 #include "transfer/pulse_writer.h"
 
@@ -22,6 +24,8 @@ class AccumulatedUpdate {
   /// Reserves storage for accumulateA() and accumulateB() of up to `samples` samples of d with so
   /// many columns.
   void reserve(const Context &context, int64_t samples, int64_t columns);
+  /// Reserves storage for flush() to these arrays.
+  void reserveFlush(const Context &context, const PulsedDevice &a, const PulsedDevice &b);
   /// Adds -lr d^T x to the accumulator of A, x [m, K], d [m, outputs]; or of B. A batch may be
   /// split anywhere.
   void accumulateA(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
@@ -53,7 +57,7 @@ class AccumulatedUpdate {
   bool used_;
   Accumulator a_, b_;
   PulseWriter writer_;
-  Buffer<float> scaled_;  // scratch
+  ScratchBuffer<float> scaled_;
   uint64_t flushes_ = 0;
   uint64_t mostFlushes_;
 };

@@ -17,7 +17,7 @@ namespace pulsora {
 namespace {
 
 // A scratch matrix, gapless.
-MatrixView<float> scratch(const Context &context, Buffer<float> &buffer, int64_t rows,
+MatrixView<float> scratch(const Context &context, ScratchBuffer<float> &buffer, int64_t rows,
                           int64_t cols) {
   buffer.reserve(context, rows * cols);
   return rowMajor(buffer.data(), rows, cols);
@@ -218,6 +218,7 @@ void LRTTAdapter::reserveUpdate(const Context &context, int64_t samples, float l
   }
   if (accumulated_.used()) {
     accumulated_.reserve(context, samples, std::max(settings_.outputs, settings_.rank));
+    reserveFlush(context);
     return;
   }
   a_.updater().reserve(context, a_.cells(), samples, lr * settings_.lrOfA);

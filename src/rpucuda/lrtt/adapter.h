@@ -3,6 +3,7 @@
 #include <string>
 
 #include "compounds/analog_device.h"
+#include "core/scratch.h"
 #include "lrtt/accumulated_update.h"
 #include "lrtt/reinit.h"
 #include "lrtt/rest.h"
@@ -74,6 +75,10 @@ class LRTTAdapter {
   /// run out of memory.
   void reserveUpdate(const Context &context, int64_t samples, float lr);
   void reserveReinit(const Context &context);
+  /// Reserves storage for flush() and endMiniBatch().
+  void reserveFlush(const Context &context) {
+    accumulated_.reserveFlush(context, a_.cells(), b_.cells());
+  }
   /// Reserves storage for addExactProduct() of so many rows.
   void reserveInner(const Context &context, int64_t rows) {
     inner_.reserve(context, rows * settings_.rank);
@@ -167,9 +172,9 @@ class LRTTAdapter {
       snapshotB_;  // the arrays that this mini-batch's updates are projected with
   bool snapshotTaken_ = false;
   Buffer<float> zero_;   // one
-  Buffer<float> newB_;   // scratch
   Buffer<float> signs_;  // scratch: signs of A's columns; empty without a chopper
-  HostRows rows_;        // scratch
+  ScratchBuffer<float> newB_;
+  HostRows rows_;  // scratch
   PulseWriter writer_;
   RestKeeper rest_;
   Buffer<float> reinitVectors_;  // reinit = 'svd' alone
@@ -179,9 +184,9 @@ class LRTTAdapter {
   uint64_t writes_ = 0;
 
   KeptRead keptG_, keptE_;
-  bool keptStale_ = false;         // the arrays were replaced within this mini-batch
-  Buffer<float> inner_, product_;  // scratch: [m, K], and [m, lines]
-  Buffer<float> g_, e_;
+  bool keptStale_ = false;                // the arrays were replaced within this mini-batch
+  ScratchBuffer<float> inner_, product_;  // [m, K], and [m, lines]
+  ScratchBuffer<float> g_, e_;
   AccumulatedUpdate accumulated_;
 };
 

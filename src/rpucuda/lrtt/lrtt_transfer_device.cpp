@@ -112,9 +112,14 @@ void LRTTTransferDevice::backward(const Context &context, MatrixView<const float
   read(context, Pass::Backward, d, dx, c.backwardSamples);
 }
 
-bool LRTTTransferDevice::updateMayBeCut() const {
-  if (settings_.params.projection == Projection::Reuse || !AnalogDevice::updateMayBeCut())
-    return false;
+bool LRTTTransferDevice::updateMayBeCut(const Context &context) const {
+  const Projection projection = settings_.params.projection;
+  if (projection == Projection::Reuse || !AnalogDevice::updateMayBeCut(context)) return false;
+  // On a GPU the order of a projection's sums follows from the samples between two transfers.
+  const bool keepsOrder = context.onCpu() || context.gpuProducts == GpuProducts::Reproducible;
+  const bool isWhole =
+      projection != Projection::Exact && !schedule_.counts(TransferSchedule::Unit::Samples);
+  if (adapter_ && !keepsOrder && !isWhole) return false;
   return !schedule_.counts(TransferSchedule::Unit::Samples) || !transfers_ ||
          transfers_->count() < transfers_->most() / 2;
 }
@@ -195,6 +200,7 @@ void LRTTTransferDevice::postUpdate(const Context &context, float, const Counter
     const int64_t due = dueAtEnd();
     requireRoom(due, 1);
     if (due > 0) reserveTransfer(context);
+    adapter_->reserveFlush(context);
   }
   visible_.cells().relax(context, c.miniBatches);
   if (!adapter_) return;

@@ -40,7 +40,9 @@ class LRTTTransferDevice final : public AnalogDevice, private GatedAdapter {
   void prepareUpdate(const Context &context, int64_t samples, int64_t longest, float lr) override;
   /// False with projection = 'reuse', where an update uses the reads of all its samples or none. An
   /// update that might exhaust the numbers of transfers is refused before its first sample.
-  bool updateMayBeCut() const override;
+  bool updateMayBeCut(const Context &context) const override;
+  /// False if an update will use what a read of its whole mini-batch has left.
+  bool readsMayBeCut() const override { return settings_.params.projection != Projection::Reuse; }
   bool updateLooksForFaults(const Context &context, int64_t samples) const override;
   /// W + alpha A B; with forward_inject = False, W.
   void getWeights(const Context &context, MatrixView<float> out) const override;
@@ -112,7 +114,7 @@ class LRTTTransferDevice final : public AnalogDevice, private GatedAdapter {
   std::unique_ptr<LRTTTransfer> transfers_;
   TransferSchedule schedule_;                // no transfer is ever due with filling_
   std::unique_ptr<AdapterFilling> filling_;  // of transfer_every = 'auto', else null
-  Buffer<float> backwardRead_;
+  ScratchBuffer<float> backwardRead_;
 };
 
 }  // namespace pulsora

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "core/buffer.h"
 #include "core/context.h"
+#include "core/scratch.h"
 #include "core/view.h"
 #include "numerics/math.h"
 
@@ -82,8 +82,8 @@ class RestKeeper {
                               MatrixView<const float> b, double scale, const float *signs);
 
  private:
-  Buffer<float> gram_, products_, a_;
-  Buffer<double> factor_, work_;
+  ScratchBuffer<float> gram_, products_, a_;
+  ScratchBuffer<double> factor_, work_;
 };
 
 }  // namespace pulsora

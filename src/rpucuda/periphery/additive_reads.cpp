@@ -61,21 +61,21 @@ void addScaled(const Context &context, const ScaledAdder &adder) {
 }
 
 void reserveChain(const Context &context, const ChainedRead &chain, MatrixView<float> out,
-                  Buffer<float> &scratch) {
+                  ScratchBuffer<float> &scratch) {
   chain.first.read.reserve(context, chain.first.weights, out.rows);
   chain.second.read.reserve(context, chain.second.weights, out.rows);
   scratch.reserve(context, out.size());
 }
 
 void addChain(const Context &context, const ChainedRead &chain, MatrixView<const float> in,
-              MatrixView<float> out, uint64_t firstSample, Buffer<float> &scratch) {
+              MatrixView<float> out, uint64_t firstSample, ScratchBuffer<float> &scratch) {
   reserveChain(context, chain, out, scratch);
   addRows(context, chain, in, out, firstSample, scratch.data(), 0);
 }
 
 void readTogether(const Context &context, const ArrayRead &base, const ChainedRead *chains,
                   int count, MatrixView<const float> in, MatrixView<float> out,
-                  uint64_t firstSample, Buffer<float> &scratch) {
+                  uint64_t firstSample, ScratchBuffer<float> &scratch) {
   if (in.rows == 0) return;
   if (count > 0 && sharesLaunches(context, base, chains[0])) {
     const ChainedRead &chain = chains[0];

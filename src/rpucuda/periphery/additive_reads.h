@@ -1,7 +1,7 @@
 #pragma once
 
-#include "core/buffer.h"
 #include "core/context.h"
+#include "core/scratch.h"
 #include "periphery/additive_functors.h"
 #include "periphery/analog_read.h"
 
@@ -31,17 +31,17 @@ void addScaled(const Context &context, const ScaledAdder &adder);
 
 /// Reserves storage for addChain().
 void reserveChain(const Context &context, const ChainedRead &chain, MatrixView<float> out,
-                  Buffer<float> &scratch);
+                  ScratchBuffer<float> &scratch);
 
 /// out += factor * second(gate .* first(in)). `scratch` grows to hold [m, out].
 void addChain(const Context &context, const ChainedRead &chain, MatrixView<const float> in,
-              MatrixView<float> out, uint64_t firstSample, Buffer<float> &scratch);
+              MatrixView<float> out, uint64_t firstSample, ScratchBuffer<float> &scratch);
 
 /// out = base(in), plus `count` chains in their order. On a GPU the first chain shares the launches
 /// of the base read if both are plain reads and the chain has no gate; the result is the sum of the
 /// separate reads, to rounding; on the CPU and with reproducible products, to the bit.
 void readTogether(const Context &context, const ArrayRead &base, const ChainedRead *chains,
                   int count, MatrixView<const float> in, MatrixView<float> out,
-                  uint64_t firstSample, Buffer<float> &scratch);
+                  uint64_t firstSample, ScratchBuffer<float> &scratch);
 
 }  // namespace pulsora

@@ -139,7 +139,7 @@ class AnalogRead {
   std::vector<BlockRead> blocks_;  // by outputs, then inputs
   // Scratch of a read in blocks: the result of a block, and on a GPU, whose kernels need rows
   // without gaps, the inputs of each block and the sum of a row of blocks.
-  Buffer<float> read_, packed_, sum_;
+  ScratchBuffer<float> read_, packed_, sum_;
 };
 
 /// Both directions of one array [dSize, xSize]: y = W x and dx = W^T d, each with its periphery.

@@ -7,6 +7,7 @@
 #include "array/array_keys.h"
 #include "core/buffer.h"
 #include "core/context.h"
+#include "core/scratch.h"
 #include "core/view.h"
 #include "linalg/integers.h"
 #include "numerics/random.h"
@@ -111,18 +112,20 @@ class BlockRead {
   void loadFrom(const Context &context, const State &state, const std::string &prefix);
 
  private:
-  /// The scratch memory of a read; grows with the largest mini-batch and is then kept.
+  /// The memory of a read while it runs.
   struct Scratch {
-    Buffer<float> converted;  // inputs as the array sees them, in integers: the levels of the DAC
-    Buffer<int16_t> levels;   // the same, as the product in integers takes them
-    Buffer<float> reformed;   // a form of `converted`, see InputForm
-    Buffer<float> sums, absSums, lateSums, squareSums;
-    Buffer<float> inputSums, inputSquares;  // per row
-    Buffer<float> scale, worstScale;        // per row
-    Buffer<int32_t> round, clipped, list;   // per row
-    Buffer<float> magnitudes, deviation;    // of the weights
-    Buffer<uint32_t> marks;                 // on a GPU, of groups of rows
-    int64_t parts = 0;                      // per sum, on a GPU
+    // Inputs as the array sees them (in integers: the levels of the DAC), as the product in
+    // integers takes them, and in another form (InputForm).
+    ScratchBuffer<float> converted;
+    ScratchBuffer<int16_t> levels;
+    ScratchBuffer<float> reformed;
+    ScratchBuffer<float> sums, absSums, lateSums, squareSums;
+    ScratchBuffer<float> inputSums, inputSquares;  // per row
+    ScratchBuffer<float> scale, worstScale;        // per row
+    ScratchBuffer<int32_t> round, clipped, list;   // per row
+    ScratchBuffer<float> magnitudes, deviation;    // of the weights
+    Buffer<uint32_t> marks;  // on a GPU, of groups of rows; zero before and after a read
+    int64_t parts = 0;       // per sum, on a GPU
   };
 
   void readBatch(const Context &context, MatrixView<const float> weights, const Product *product,

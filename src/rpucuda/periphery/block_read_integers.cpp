@@ -58,7 +58,7 @@ void BlockRead::multiplyIntegers(const Context &context, MatrixView<const float>
 void BlockRead::applyAsymmetry(const Context &context, int64_t rows) {
   const float factor = 1.0f - parameters_.inp_asymmetry;
   const bool joins = passCount() == 1;
-  const auto apply = [&](Buffer<float> &sums, bool used, int64_t cols, float by) {
+  const auto apply = [&](ScratchBuffer<float> &sums, bool used, int64_t cols, float by) {
     if (used) forEach(context, rows * cols, NegativeInputs{sums.data(), rows * cols, by, joins});
   };
   const bool wire = parameters_.ir_drop > 0.0f;

@@ -2,6 +2,7 @@
 
 #include "core/buffer.h"
 #include "core/context.h"
+#include "core/scratch.h"
 #include "core/view.h"
 #include "numerics/random.h"
 #include "pulses/draw_pulse_trains.h"
@@ -19,8 +20,8 @@ struct PulseStats {
   int longest = 0;              ///< longest pulse train
 };
 
-/// Turns mini-batches of x [m, xSize] and d [m, dSize] into pulses. Owns the words; one maker
-/// serves any number of arrays.
+/// Turns mini-batches of x [m, xSize] and d [m, dSize] into pulses. Holds the words until the next
+/// mini-batch or the end of the operation (core/scratch.h); one maker serves any number of arrays.
 class BitLineMaker {
  public:
   /// Makes the pulses of x and d for an update by -lr * d^T x on cells that move by `granularity`
@@ -52,7 +53,7 @@ class BitLineMaker {
                  float lr, const UpdateParameters &parameters, RandomKey key,
                  PulseTrainSide *sides);
 
-  /// The pulses of the latest mini-batch; valid until the next makeWords().
+  /// The pulses of the latest mini-batch; valid until the next makeWords(), within its operation.
   const PulseWords &words() const { return words_; }
 
   /// With `expose`, every makeWords() and trainSides() from now on also keeps copies of the x and d
@@ -74,7 +75,7 @@ class BitLineMaker {
   MatrixView<const float> getXData() const;
   MatrixView<const float> getDData() const;
 
-  /// Statistics of the latest mini-batch. On CUDA this waits for its pulses.
+  /// Statistics of the latest mini-batch, within its operation. On CUDA this waits for its pulses.
   PulseStats stats(const Context &context) const;
 
  private:
@@ -100,13 +101,13 @@ class BitLineMaker {
   bool exposeRawInputs_ = false;
   bool coincidencesAlone_ = false;
   PulseWords words_;
-  Buffer<uint32_t> bits_;           // the bit planes, one after another
-  Buffer<float> levels_;            // MeanCount and Implicit: x, then d
-  Buffer<float> maxima_;            // per sample: of x, then of d
-  Buffer<PulseTrainScale> scales_;  // per sample
-  Buffer<int32_t> trainLength_;     // per sample
-  Buffer<PulseLayout> layout_;      // one
-  Buffer<uint32_t> finished_;       // on a GPU, one (see PulseTrainMaxima)
+  ScratchBuffer<uint32_t> bits_;           // the bit planes, one after another
+  ScratchBuffer<float> levels_;            // MeanCount and Implicit: x, then d
+  ScratchBuffer<float> maxima_;            // per sample: of x, then of d
+  ScratchBuffer<PulseTrainScale> scales_;  // per sample
+  ScratchBuffer<int32_t> trainLength_;     // per sample
+  ScratchBuffer<PulseLayout> layout_;      // one
+  Buffer<uint32_t> finished_;              // on a GPU, one (see PulseTrainMaxima)
   Buffer<float> rawX_, rawD_;
   int64_t rawRows_ = 0, rawXSize_ = 0, rawDSize_ = 0;
 };

@@ -53,17 +53,23 @@ void Tile::setContext(const Context &context) {
   if (!context.onCpu()) detail::cudaOrder(impl_->context, context);
   impl_->context = context;
   impl_->context.nonfiniteFlag = impl_->nonfiniteFlag.data();
+  impl_->context.scratch = nullptr;
+  impl_->scratch = ScratchPool::of(context);
 }
 
 void Tile::forward(MatrixView<const float> x, MatrixView<float> y, const BatchPart &part) {
   requireForward(x, y);
-  forwardChecked(x, y, part);
+  forwardChecked(x, y, part, false);
 }
 
-void Tile::forwardChecked(MatrixView<const float> x, MatrixView<float> y, const BatchPart &part) {
-  impl_->readPart(
-      Pass::Forward, x, "x", part,
-      [&](const Context &context, const Counters &counters) { read(context, x, y, counters); });
+void Tile::forwardChecked(MatrixView<const float> x, MatrixView<float> y, const BatchPart &part,
+                          bool adds) {
+  impl_->readPart(Pass::Forward, x, "x", part,
+                  [&](const Context &context, const Counters &counters, const RowRange &rows) {
+                    impl_->readInto(context, rows.of(y), adds, [&](MatrixView<float> to) {
+                      read(context, rows.of(x), to, counters);
+                    });
+                  });
 }
 
 void Tile::forwardAgain(MatrixView<const float> x, MatrixView<float> y, uint64_t firstSample,
@@ -76,8 +82,11 @@ void Tile::forwardAgain(MatrixView<const float> x, MatrixView<float> y, uint64_t
   requireForward(x, y);
   if (!isEvaluation(firstSample)) Impl::requireRoom(firstSample, x.rows, "samples of forward");
   Counters then = impl_->readCounters();
-  then.forwardSamples = then.batch = firstSample;
-  read(impl_->partOf(of, false), x, y, then);
+  then.batch = firstSample;
+  impl_->inBlocks(Pass::Forward, x.rows, true, [&](const RowRange &rows) {
+    then.forwardSamples = firstSample + static_cast<uint64_t>(rows.first);
+    read(impl_->partOf(of, false), rows.of(x), rows.of(y), then);
+  });
 }
 
 void Tile::requireForward(MatrixView<const float> x, MatrixView<const float> y) const {
@@ -97,15 +106,18 @@ void Tile::backward(MatrixView<const float> d, MatrixView<float> dx, const Batch
   requireShape(d, anyBatch(), {"d_size", dSize()}, "d", "backward");
   requireShape(dx, batchOf(d), {"x_size", xSize()}, "dx", "backward");
   if (impl_->context.onCpu()) requireFinite(impl_->context, d, "d");
-  backwardChecked(d, dx, part);
+  backwardChecked(d, dx, part, false);
 }
 
-void Tile::backwardChecked(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part) {
+void Tile::backwardChecked(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part,
+                           bool adds) {
   impl_->readPart(Pass::Backward, d, "d", part,
-                  [&](const Context &context, const Counters &counters) {
-                    impl_->flagNonfiniteRead(impl_->config.backward, d);
-                    impl_->device->backward(context, d, dx, counters);
-                    requireFiniteResult(context, dx, "dx");
+                  [&](const Context &context, const Counters &counters, const RowRange &rows) {
+                    impl_->readInto(context, rows.of(dx), adds, [&](MatrixView<float> to) {
+                      impl_->flagNonfiniteRead(impl_->config.backward, rows.of(d));
+                      impl_->device->backward(context, rows.of(d), to, counters);
+                      requireFiniteResult(context, to, "dx");
+                    });
                   });
 }
 
@@ -122,11 +134,13 @@ void Tile::update(MatrixView<const float> x, MatrixView<const float> d, float lr
 void Tile::updateChecked(MatrixView<const float> x, MatrixView<const float> d, float lr,
                          const Pause &pause) {
   impl_->requireRoomForUpdate(x.rows);
-  if (!impl_->context.onCpu() && !impl_->device->updateLooksForFaults(impl_->context, x.rows))
-    requireFinite(impl_->context, x, d);
-  impl_->updateInParts(x.rows, lr, pause, [&](int64_t start, int64_t count) {
-    impl_->device->update(impl_->context, x.block(start, 0, count, x.cols),
-                          d.block(start, 0, count, d.cols), lr, impl_->counters);
+  const auto check = [&](bool inParts) {
+    if (impl_->context.onCpu()) return;
+    if (inParts || !impl_->device->updateLooksForFaults(impl_->context, x.rows))
+      requireFinite(impl_->context, x, d);
+  };
+  impl_->updateInParts(x.rows, lr, pause, check, [&](const Context &context, const RowRange &rows) {
+    impl_->device->update(context, rows.of(x), rows.of(d), lr, impl_->counters);
   });
 }
 
@@ -143,6 +157,7 @@ void Tile::follow(MatrixView<const float> master) {
 }
 
 void Tile::followChecked(MatrixView<const float> master) {
+  const ScratchOperation operation(impl_->context);
   impl_->device->follow(impl_->context, master, impl_->counters);
   ++impl_->counters.miniBatches;
 }
@@ -150,6 +165,7 @@ void Tile::followChecked(MatrixView<const float> master) {
 Value::Map Tile::calibrate(int64_t pairs) {
   impl_->reportNonfinite();
   Impl::requireRoom(impl_->counters.events, 1, "writes");
+  const ScratchOperation operation(impl_->context);
   Value::Map error = impl_->device->calibrate(impl_->context, pairs, impl_->counters);
   ++impl_->counters.events;
   return error;
@@ -158,6 +174,7 @@ Value::Map Tile::calibrate(int64_t pairs) {
 void Tile::getWeights(MatrixView<float> out) const {
   requireShape(out, {"d_size", dSize()}, {"x_size", xSize()}, "out", "getWeights");
   impl_->reportNonfinite();
+  const ScratchOperation operation(impl_->context);
   impl_->device->getWeights(impl_->context, out);
 }
 
@@ -165,6 +182,7 @@ void Tile::setWeights(MatrixView<const float> weights) {
   requireShape(weights, {"d_size", dSize()}, {"x_size", xSize()}, "weights", "setWeights");
   impl_->requireFiniteNow(weights, "weights");
   Impl::requireRoom(impl_->counters.events, 1, "writes");
+  const ScratchOperation operation(impl_->context);
   impl_->device->setWeights(impl_->context, weights, impl_->counters);
   ++impl_->counters.events;
 }
@@ -191,6 +209,7 @@ void Tile::setArray(const std::string &name, MatrixView<const float> weights) {
   requireShape(weights, {"rows", to.rows()}, {"columns", to.cols()}, "weights", "setArray");
   impl_->requireFiniteNow(weights, "weights");
   Impl::requireRoom(impl_->counters.events, 1, "writes");
+  const ScratchOperation operation(impl_->context);
   impl_->device->writeArray(impl_->context, name, weights, impl_->counters);
   ++impl_->counters.events;
 }
@@ -199,6 +218,7 @@ void Tile::resetColumns(const std::string &name, int64_t firstCol, int64_t count
                         float probability) {
   impl_->reportNonfinite();
   Impl::requireRoom(impl_->counters.events, 1, "writes");
+  const ScratchOperation operation(impl_->context);
   impl_->device->resetColumns(impl_->context, name, firstCol, count, probability, impl_->counters);
   ++impl_->counters.events;
 }
@@ -270,6 +290,7 @@ Value::Map Tile::explain(MatrixView<const float> x, MatrixView<const float> d, f
   requireLearningRate(lr);
   requireStep(impl_->context, x, d, lr);
   impl_->reportNonfinite();
+  const ScratchOperation operation(impl_->context);
   Value::Map map = impl_->device->explain(impl_->context, x, d, lr);
   if (retains()) explainRetention(map);
   return map;
@@ -277,6 +298,7 @@ Value::Map Tile::explain(MatrixView<const float> x, MatrixView<const float> d, f
 
 Value::Map Tile::statistics() const {
   impl_->reportNonfinite();
+  const ScratchOperation operation(impl_->context);
   Value::Map map = impl_->device->statistics(impl_->context);
   if (retains()) map["retention"] = Value(retention());
   return map;

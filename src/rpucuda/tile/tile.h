@@ -197,9 +197,11 @@ class Tile final {
   void explainRetention(Value::Map &map) const;
   void take(const State &state);
   /// forward(), backward() and update() of inputs whose shapes, and values on the CPU, the caller
-  /// has checked.
-  void forwardChecked(MatrixView<const float> x, MatrixView<float> y, const BatchPart &part);
-  void backwardChecked(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part);
+  /// has checked. A read `adds` its results to those in y or dx, or replaces them.
+  void forwardChecked(MatrixView<const float> x, MatrixView<float> y, const BatchPart &part,
+                      bool adds);
+  void backwardChecked(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part,
+                       bool adds);
   void updateChecked(MatrixView<const float> x, MatrixView<const float> d, float lr,
                      const Pause &pause);
   void followChecked(MatrixView<const float> master);

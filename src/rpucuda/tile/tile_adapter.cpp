@@ -15,9 +15,10 @@ void TileAdapter::forward(MatrixView<const float> x, MatrixView<const float> gat
   requireFinite(tile_.context, x, "x");
   requireFinite(tile_.context, gate, "gate");
   tile_.readPart(Pass::Forward, x, "x", part,
-                 [&](const Context &context, const Counters &counters) {
-                   adapter_.forwardGated(context, x, gate, y, read, counters);
-                   requireFiniteResult(context, y, "y");
+                 [&](const Context &context, const Counters &counters, const RowRange &rows) {
+                   adapter_.forwardGated(context, rows.of(x), rows.of(gate), rows.of(y),
+                                         rows.of(read), counters);
+                   requireFiniteResult(context, rows.of(y), "y");
                  });
 }
 
@@ -33,9 +34,10 @@ void TileAdapter::backward(MatrixView<const float> d, MatrixView<const float> ga
   requireFinite(tile_.context, gate, "gate");
   requireFinite(tile_.context, read, "read");
   tile_.readPart(Pass::Backward, d, "d", part,
-                 [&](const Context &context, const Counters &counters) {
-                   adapter_.backwardGated(context, d, gate, read, dx, gateGradient, counters);
-                   requireFiniteResult(context, dx, "dx");
+                 [&](const Context &context, const Counters &counters, const RowRange &rows) {
+                   adapter_.backwardGated(context, rows.of(d), rows.of(gate), rows.of(read),
+                                          rows.of(dx), rows.of(gateGradient), counters);
+                   requireFiniteResult(context, rows.of(dx), "dx");
                  });
 }
 
@@ -48,20 +50,27 @@ void TileAdapter::update(MatrixView<const float> x, MatrixView<const float> d,
   requireStep(tile_.context, x, d, lr);
   requireFinite(tile_.context, gate, "gate");
   tile_.requireRoomForUpdate(x.rows);
-  tile_.updateInParts(x.rows, lr, pause, [&](int64_t start, int64_t count) {
-    adapter_.updateGated(tile_.context, x.block(start, 0, count, x.cols),
-                         d.block(start, 0, count, d.cols), gate.block(start, 0, count, gate.cols),
-                         lr, tile_.counters);
-  });
+  const auto checked = [](bool) {};
+  tile_.updateInParts(
+      x.rows, lr, pause, checked, [&](const Context &context, const RowRange &rows) {
+        adapter_.updateGated(context, rows.of(x), rows.of(d), rows.of(gate), lr, tile_.counters);
+      });
   if (end == BatchEnd::Now) tile_.endBatch(lr);
 }
 
-void TileAdapter::transfer() { adapter_.transfer(tile_.context); }
+void TileAdapter::transfer() {
+  const ScratchOperation operation(tile_.context);
+  adapter_.transfer(tile_.context);
+}
 
-void TileAdapter::merge() { adapter_.merge(tile_.context); }
+void TileAdapter::merge() {
+  const ScratchOperation operation(tile_.context);
+  adapter_.merge(tile_.context);
+}
 
 void TileAdapter::setReinitVectors(MatrixView<const float> vectors) {
   tile_.requireFiniteNow(vectors, "vectors");
+  const ScratchOperation operation(tile_.context);
   adapter_.setReinitVectors(tile_.context, vectors);
 }
 

@@ -104,11 +104,12 @@ void TileGrid::placeReads(Side &side) {
 
 // The columns of a batch that belong to each block: in place on the CPU, and packed on a GPU, whose
 // kernels need rows without gaps.
-std::vector<MatrixView<const float>> TileGrid::blocksOf(MatrixView<const float> batch, Side &side) {
-  const bool inPlace = context().onCpu() || (side.blocks.size() == 1 && batch.isContiguous());
+std::vector<MatrixView<const float>> TileGrid::blocksOf(const Context &own,
+                                                        MatrixView<const float> batch, Side &side) {
+  const bool inPlace = own.onCpu() || (side.blocks.size() == 1 && batch.isContiguous());
   if (!inPlace) {
-    side.packed.reserve(context(), batch.size());
-    forEach(context(), batch.size(), BlockPacker{batch, side.columns.data(), side.packed.data()});
+    side.packed.reserve(own, batch.size());
+    forEach(own, batch.size(), BlockPacker{batch, side.columns.data(), side.packed.data()});
   }
   std::vector<MatrixView<const float>> blocks;
   blocks.reserve(side.blocks.size());
@@ -136,59 +137,49 @@ void TileGrid::readAll(MatrixView<const float> in, const char *name, Side &from,
   requireShape(in, anyBatch(), {from.name, from.size}, name, "a read of a grid");
   requireShape(out, batchOf(in), {to.name, to.size}, "the result", "a read of a grid");
   if (context().onCpu()) requireFinite(context(), in, name);
-  const std::vector<MatrixView<const float>> inputs = blocksOf(in, from);
+  Context own = context();
+  const ScratchOperation operation(own);
+  const std::vector<MatrixView<const float>> inputs = blocksOf(own, in, from);
   // Batched reads are all stored until they are summed; too large ones run tile by tile.
-  constexpr int64_t kMostKept = int64_t{1} << 25;
-  if (context().onCpu() || out.rows * to.readColumns > kMostKept) {
+  const int64_t mostKept = std::min(int64_t{1} << 25, scratchLimit() / 8);
+  if (own.onCpu() || out.rows * to.readColumns > mostKept) {
     addReads(inputs, from, out, to, read);
     return;
   }
-  reads_.reserve(context(), out.rows * to.readColumns);
+  reads_.reserve(own, out.rows * to.readColumns);
   forEachOf(all_, [&](size_t i) {
     float *result = reads_.data() + out.rows * to.readOfPlace[i];
     read(*tiles_[i], inputs[from.ofPlace[i]],
-         rowMajor(result, out.rows, to.blocks[to.ofPlace[i]].count));
+         rowMajor(result, out.rows, to.blocks[to.ofPlace[i]].count), false);
   });
-  forEach(context(), out.size(),
+  forEach(own, out.size(),
           BlockSummer{reads_.data(), to.columns.data(), to.readPlaces.data(), out});
 }
 
-// Reads one tile after another; on the CPU, the first tile of a block writes the result directly.
+// Reads one tile after another; the first tile of a block writes the result, and others add to it.
 template <class Read>
 void TileGrid::addReads(const std::vector<MatrixView<const float>> &inputs, const Side &from,
                         MatrixView<float> out, const Side &to, const Read &read) {
-  int64_t widest = 0;
-  for (const Lines &lines : to.blocks) widest = std::max(widest, lines.count);
-  const bool inPlace = context().onCpu();
-  if (!inPlace || tiles_.size() > to.blocks.size()) reads_.reserve(context(), out.rows * widest);
   std::vector<bool> begun(to.blocks.size());
   for (size_t i = 0; i < tiles_.size(); ++i) {
     const size_t block = to.ofPlace[i];
     const auto [first, count] = to.blocks[block];
-    const MatrixView<float> result = out.block(0, first, out.rows, count);
-    const bool direct = inPlace && !begun[block];
-    const MatrixView<float> target = direct ? result : rowMajor(reads_.data(), out.rows, count);
-    read(*tiles_[i], inputs[from.ofPlace[i]], target);
-    if (begun[block]) {
-      addScaled(context(), {target.data, 1.0f, result});
-    } else if (!direct) {
-      copy(context(), target, result);
-    }
+    read(*tiles_[i], inputs[from.ofPlace[i]], out.block(0, first, out.rows, count), begun[block]);
     begun[block] = true;
   }
 }
 
 void TileGrid::forward(MatrixView<const float> x, MatrixView<float> y, const BatchPart &part) {
   readAll(x, "x", inputs_, y, outputs_,
-          [&](Tile &tile, MatrixView<const float> in, MatrixView<float> out) {
-            tile.forwardChecked(in, out, part);
+          [&](Tile &tile, MatrixView<const float> in, MatrixView<float> out, bool adds) {
+            tile.forwardChecked(in, out, part, adds);
           });
 }
 
 void TileGrid::backward(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part) {
   readAll(d, "d", outputs_, dx, inputs_,
-          [&](Tile &tile, MatrixView<const float> in, MatrixView<float> out) {
-            tile.backwardChecked(in, out, part);
+          [&](Tile &tile, MatrixView<const float> in, MatrixView<float> out, bool adds) {
+            tile.backwardChecked(in, out, part, adds);
           });
 }
 
@@ -241,8 +232,10 @@ MatrixView<const float> TileGrid::inputsOf(const Samples &samples, Buffer<float>
 
 void TileGrid::updateChecked(const Numbers &tiles, const Samples &samples, float lr,
                              const Pause &pause) {
-  const std::vector<MatrixView<const float>> inputs = blocksOf(samples.x, inputs_);
-  const std::vector<MatrixView<const float>> outputs = blocksOf(samples.d, outputs_);
+  Context own = context();
+  const ScratchOperation operation(own);
+  const std::vector<MatrixView<const float>> inputs = blocksOf(own, samples.x, inputs_);
+  const std::vector<MatrixView<const float>> outputs = blocksOf(own, samples.d, outputs_);
   forEachOf(tiles, [&](size_t i) {
     const MatrixView<const float> x = inputs[inputs_.ofPlace[i]];
     const MatrixView<const float> d = outputs[outputs_.ofPlace[i]];
@@ -277,7 +270,7 @@ void TileGrid::prepareStep(const Numbers &tiles, const std::vector<Samples> &sam
       requireShape(gate, batchOf(x), {"rank", tiles_[i]->adapter().rank()}, "gate", "update");
     if (context().onCpu()) requireFinite(context(), gate, "gate");
   }
-  for (const size_t i : tiles) tiles_[i]->impl_->prepareUpdate(rows, longest, lr);
+  forEachOf(tiles, [&](size_t i) { tiles_[i]->impl_->prepareUpdate(rows, longest, lr); });
 }
 
 void TileGrid::step(const Numbers &tiles, const std::vector<Samples> &samples, float lr,
@@ -306,7 +299,7 @@ void TileGrid::follow(MatrixView<const float> master) {
   };
   if (context().onCpu())
     for (const size_t i : all_) requireFinite(context(), partOf(i), "master");
-  for (const size_t i : all_) tiles_[i]->impl_->prepareFollow();
+  forEachOf(all_, [&](size_t i) { tiles_[i]->impl_->prepareFollow(); });
   forEachOf(all_, [&](size_t i) {
     if (!context().onCpu()) requireFinite(tiles_[i]->context(), partOf(i), "master");
     tiles_[i]->followChecked(partOf(i));

@@ -4,6 +4,7 @@
 
 #include "core/batched_launches.h"
 #include "core/buffer.h"
+#include "core/scratch.h"
 #include "linalg/im2col.h"
 #include "tile/grid_functors.h"
 #include "tile/tile.h"
@@ -93,14 +94,15 @@ class TileGrid final {
     std::vector<int64_t> readOfPlace;  // columns of all reads before each tile's read
     int64_t readColumns = 0;           // of all tiles
     Buffer<GridColumn> columns;
-    Buffer<int64_t> readPlaces;  // readOfPlace, block by block
-    Buffer<float> packed;        // the blocks of a batch
+    Buffer<int64_t> readPlaces;   // readOfPlace, block by block
+    ScratchBuffer<float> packed;  // the blocks of a batch
   };
 
   static Side sideOf(const char *name, int64_t size, std::vector<Lines> ofTiles);
   static size_t blockAt(const Side &side, int64_t first);
   void placeReads(Side &side);
-  std::vector<MatrixView<const float>> blocksOf(MatrixView<const float> batch, Side &side);
+  std::vector<MatrixView<const float>> blocksOf(const Context &own, MatrixView<const float> batch,
+                                                Side &side);
   template <class Call>
   void forEachOf(const Numbers &tiles, const Call &call);
   void requireKnown(const Numbers &tiles) const;
@@ -121,7 +123,7 @@ class TileGrid final {
   Side inputs_;
   std::vector<Tile *> tiles_;
   Numbers all_;
-  Buffer<float> reads_;  // not yet summed: of all tiles, or of one
+  ScratchBuffer<float> reads_;  // of all tiles, not yet summed
   BatchedLaunches batched_;
 };
 

@@ -9,6 +9,9 @@
 #include "array/events.h"
 #include "core/buffer.h"
 #include "core/cuda_api.h"
+#include "core/scratch.h"
+#include "linalg/math_util.h"
+#include "periphery/additive_reads.h"
 #include "tile/tile.h"
 #include "tile/tile_checks.h"
 
@@ -39,6 +42,17 @@ struct EvaluationCount {
   void add(const Counters &c, uint64_t more) { *this = {trainedIn(c), at(c) + more}; }
 };
 
+/// Rows [first, first + count) of a mini-batch.
+struct RowRange {
+  int64_t first;
+  int64_t count;
+
+  template <class T>
+  MatrixView<T> of(MatrixView<T> matrix) const {
+    return matrix.block(first, 0, count, matrix.cols);
+  }
+};
+
 /// The members of a Tile; for the sources in tile/ alone.
 struct Tile::Impl {
   TileConfig config;
@@ -48,12 +62,16 @@ struct Tile::Impl {
   EvaluationCount evaluation;
   Buffer<uint32_t> nonfiniteFlag;  // on a GPU; see Context
   std::unique_ptr<AnalogDevice> device;
+  std::shared_ptr<ScratchPool> scratch;  // of the context
+  ScratchBuffer<float> added;            // a result that will be added to others
 
   Impl(const TileConfig &config_, const Context &context_, int64_t dSize, int64_t xSize,
        const TileKeys &keys_)
       : config(config_), context(context_), keys(keys_) {
     if (!context.onCpu()) nonfiniteFlag = Buffer<uint32_t>::zeros(context, 1);
     context.nonfiniteFlag = nonfiniteFlag.data();
+    context.scratch = nullptr;
+    scratch = ScratchPool::of(context);
     device = config.compound.make({context, dSize, xSize, config, keys});
     device->boundReads(context);
     requireIntegers();
@@ -117,8 +135,8 @@ struct Tile::Impl {
     own.countsRepeats = countsRepeats;
     return own;
   }
-  /// Calls read(context, counters at the first row of this part), and counts the whole mini-batch.
-  /// An evaluation is not among the counters.
+  /// Calls read(context, counters at the first of the rows, rows) for blocks of rows, and counts
+  /// the whole mini-batch. An evaluation is not among the counters.
   template <class Read>
   void readPart(Pass pass, MatrixView<const float> in, const char *name, const BatchPart &part,
                 const Read &read) {
@@ -144,7 +162,11 @@ struct Tile::Impl {
     start.*samples += static_cast<uint64_t>(part.first);
     const ReadNumbers before = readNumbers();
     try {
-      read(partOf(size, part.isWhole(in.rows)), start);
+      inBlocks(pass, in.rows, points == 1, [&](const RowRange &rows) {
+        Counters first = start;
+        first.*samples += static_cast<uint64_t>(rows.first);
+        read(partOf(size, part.isWhole(in.rows)), first, rows);
+      });
     } catch (...) {  // a refused read has not taken place
       before.restore();
       throw;
@@ -166,40 +188,101 @@ struct Tile::Impl {
     Counters *own = array ? array->readCounters() : nullptr;
     return own ? *own : counters;
   }
+  /// Calls work(rows) for all rows of a read in order, in blocks that scratch memory has room for.
+  /// The bits do not depend on the blocks. Reads that need the whole mini-batch are not cut, and
+  /// take what they need.
+  template <class Work>
+  void inBlocks(Pass pass, int64_t rows, bool mayBeCut, const Work &work) {
+    const IOParameters &io = pass == Pass::Forward ? config.forward : config.backward;
+    const bool averages = !io.is_perfect && io.noise_management == NoiseManagement::AverageAbsMax;
+    const bool cut = mayBeCut && !averages && device->readsMayBeCut();
+    const ScratchOperation operation(context);
+    for (int64_t first = 0, most = rows;;) {
+      most = reserveRows(std::min(most, rows - first), cut, blockOf[pass == Pass::Forward ? 0 : 1],
+                         [&](int64_t count) {
+                           const ReadNumbers before = readNumbers();
+                           try {
+                             work(RowRange{first, count});
+                           } catch (const OutOfMemoryError &) {
+                             before.restore();
+                             throw;
+                           }
+                         });
+      first += most;
+      if (first >= rows) return;
+    }
+  }
+  /// Calls read(to) for some rows of `out`, or lets it read into scratch memory and adds the result
+  /// to `out`. On a GPU, whose kernels need rows without gaps, `to` has none.
+  template <class Read>
+  void readInto(const Context &of, MatrixView<float> out, bool adds, const Read &read) {
+    if (!adds && (of.onCpu() || out.isContiguous())) {
+      read(out);
+      return;
+    }
+    added.reserve(of, out.size());
+    const MatrixView<float> result = rowMajor(added.data(), out.rows, out.cols);
+    read(result);
+    if (adds) {
+      addScaled(of, {result.data, 1.0f, out});
+    } else {
+      copy(of, result, out);
+    }
+  }
   /// requireRoomForUpdate(), and whatever else the update()s by so many samples, at most `longest`
   /// in a call, and endBatch() would refuse; reserves their memory.
   void prepareUpdate(int64_t samples, int64_t longest, float lr) {
     requireRoomForUpdate(samples);
-    const bool cut = context.onCpu() && device->updateMayBeCut();
-    device->prepareUpdate(context, samples, cut ? std::min(longest, kLargestPart) : longest, lr);
+    const bool cut = device->updateMayBeCut(context);
+    const int64_t most = cut && context.onCpu() ? std::min(longest, kLargestPart) : longest;
+    const ScratchOperation operation(context);
+    reserveRows(most, cut, blockOf[kUpdate],
+                [&](int64_t count) { device->prepareUpdate(context, samples, count, lr); });
   }
   /// Refuses what follow() would refuse, before anything changes, and reserves its memory.
   void prepareFollow() {
     requireRoom(counters.miniBatches, 1, "mini-batches");
+    const ScratchOperation operation(context);
     device->prepareFollow(context);
   }
   void endBatch(float lr) {
     requireRoom(counters.miniBatches, 1, "mini-batches");
+    const ScratchOperation operation(context);
     device->postUpdate(context, lr, counters);
     ++counters.miniBatches;
   }
-  /// Calls update(start, count) for all samples, on the CPU in parts that take a fraction of a
-  /// second, with calls of `pause`, if given, between them. The bits do not depend on the parts.
-  template <class Update>
-  void updateInParts(int64_t samples, float lr, const Pause &pause, const Update &update) {
-    const bool pauses = pause && context.onCpu() && device->updateMayBeCut();
-    int64_t part = pauses ? firstPart(samples, lr) : samples;
+  /// Calls update(context, rows) for all samples, in parts that scratch memory has room for; on the
+  /// CPU, with calls of `pause`, if given, between parts that take a fraction of a second. The bits
+  /// do not depend on the parts. Before anything changes, calls begin(whether there are several).
+  template <class Begin, class Update>
+  void updateInParts(int64_t samples, float lr, const Pause &pause, const Begin &begin,
+                     const Update &update) {
+    constexpr int64_t kFewSteps = int64_t{1} << 26;  // of cells
+    const bool cut = device->updateMayBeCut(context);
+    const bool pauses = pause && context.onCpu() && cut;
+    const int64_t few = std::min(
+        std::max<int64_t>(8, kFewSteps / (device->dSize() * device->xSize())), kLargestPart);
+    const ScratchOperation operation(context);
+    const bool inOne = !pauses || samples <= few;
+    const int64_t most =
+        reserveRows(inOne ? samples : std::min(samples, kLargestPart), cut, blockOf[kUpdate],
+                    [&](int64_t count) { device->reserveUpdate(context, count, lr); });
+    int64_t part = inOne ? most : std::min(few, most);
+    begin(part < samples);
+    Context own = context;
+    if (!own.onCpu() && part < samples) own.batchRows = samples;
     for (int64_t start = 0;;) {
       const int64_t count = std::min(part, samples - start);
-      const auto begin = std::chrono::steady_clock::now();
-      update(start, count);
+      const auto began = std::chrono::steady_clock::now();
+      update(own, RowRange{start, count});
       counters.updateSamples += static_cast<uint64_t>(count);
       start += count;
       if (start == samples) break;
-      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+      if (!pauses) continue;
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
       constexpr double kShort = 0.05;
       constexpr double kLong = 0.2;
-      if (took.count() < kShort) part = std::min(2 * part, kLargestPart);
+      if (took.count() < kShort) part = std::min(2 * part, most);
       if (took.count() > kLong) part = std::max<int64_t>(part / 2, 1);
       pause();
     }
@@ -215,6 +298,37 @@ struct Tile::Impl {
 
  private:
   static constexpr int64_t kLargestPart = 1024;  // samples
+
+  // The rows that scratch memory had room for, at a limit.
+  struct Block {
+    int64_t limit = 0;
+    int64_t rows = 0;
+  };
+  static constexpr size_t kUpdate = 2;
+  Block blockOf[3];  // of forward reads, backward reads and updates
+
+  // Calls reserve(count) with `rows`, or with fewer until there is memory, if rows may be `cut`;
+  // returns the last count. For a few rows, the limit is kept only if somebody has set one.
+  template <class Reserve>
+  int64_t reserveRows(int64_t rows, bool cut, Block &known, const Reserve &reserve) {
+    constexpr int64_t kFewRows = 64;
+    ScratchOperation &operation = *context.scratch;
+    const int64_t limit = scratchLimit();
+    int64_t count = cut && known.limit == limit ? std::min(rows, known.rows) : rows;
+    for (;; count = (count + 1) / 2) {
+      operation.setLimited(cut && (count > kFewRows || scratchLimitIsSet()));
+      try {
+        reserve(count);
+        break;
+      } catch (const OutOfMemoryError &) {
+        if (!cut || count <= 1) throw;
+        operation.takeBack();
+        known = {limit, (count + 1) / 2};
+      }
+    }
+    operation.setLimited(false);
+    return count;
+  }
 
   // Numbers of the device's reads, and their values at a time.
   struct ReadNumbers {
@@ -240,20 +354,6 @@ struct Tile::Impl {
       for (uint64_t *count : read->repeats()) numbers.repeats.emplace_back(count, *count);
     }
     return numbers;
-  }
-
-  // Samples of the first part of an update: all, if the work is small, or if memory for all parts
-  // cannot be reserved.
-  int64_t firstPart(int64_t samples, float lr) {
-    constexpr int64_t kFewSteps = int64_t{1} << 26;  // of cells
-    const int64_t few = std::max<int64_t>(8, kFewSteps / (device->dSize() * device->xSize()));
-    if (samples <= std::min(few, kLargestPart)) return samples;
-    try {
-      device->reserveUpdate(context, std::min(samples, kLargestPart), lr);
-    } catch (const OutOfMemoryError &) {
-      return samples;
-    }
-    return std::min(few, kLargestPart);
   }
 };
 

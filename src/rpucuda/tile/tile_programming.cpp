@@ -76,6 +76,7 @@ void TileProgramming::programAll(const std::vector<TileProgramming> &arrays, uin
                                  uint64_t chip) {
   requireFiniteAll(arrays, true);
   together(arrays, [&](const TileProgramming &each) {
+    const ScratchOperation operation(each.tile_.context);
     each.array_.program(each.tile_.context, number, chip);
     each.tile_.evaluation = {};
   });
@@ -93,12 +94,14 @@ void TileProgramming::programMeasured(MatrixView<const float> values, uint64_t n
     PULSORA_CHECK(InputError, g >= 0.0f, "conductances have the value ", g,
                   "; give uS, which are not negative");
   tile_.requireFiniteNow(array_.written(), "weights");
+  const ScratchOperation operation(tile_.context);
   array_.programMeasured(tile_.context, values.data, number);
   tile_.evaluation = {};
 }
 
 void TileProgramming::programMany(const std::vector<ProgrammedPoint> &points) {
   tile_.requireFiniteNow(array_.written(), "weights");
+  const ScratchOperation operation(tile_.context);
   array_.programMany(tile_.context, points);
   tile_.evaluation = {};
 }
@@ -106,12 +109,14 @@ void TileProgramming::programMany(const std::vector<ProgrammedPoint> &points) {
 void TileProgramming::convertInputs(MatrixView<const float> x, MatrixView<float> out) {
   requireShape(x, anyBatch(), {"x_size", tile_.device->xSize()}, "x", "convertInputs");
   requireShape(out, batchOf(x), {"x_size", tile_.device->xSize()}, "out", "convertInputs");
+  const ScratchOperation operation(tile_.context);
   array_.convertInputs(tile_.context, x, out);
 }
 
 std::vector<float> TileProgramming::scales() const { return array_.scales(tile_.context); }
 
 std::vector<float> TileProgramming::compensation() const {
+  const ScratchOperation operation(tile_.context);
   return array_.compensation(tile_.context);
 }
 
@@ -122,6 +127,7 @@ void TileProgramming::driftAll(const std::vector<TileProgramming> &arrays, doubl
   for (const TileProgramming &each : arrays) each.requireDrift(time);
   requireFiniteAll(arrays, false);
   together(arrays, [&](const TileProgramming &each) {
+    const ScratchOperation operation(each.tile_.context);
     each.array_.drift(each.tile_.context, time, redraw);
     each.tile_.evaluation = {};
   });

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "array/cell_programmer.h"
+#include "core/scratch.h"
 #include "periphery/analog_read.h"
 #include "transfer/verify_functors.h"
 
@@ -55,9 +56,9 @@ class CellVerifier {
   uint64_t firstRead_ = 0;
   AnalogRead read_;
   CellProgrammer programmer_;
-  Buffer<float> readings_, steered_;
-  Buffer<uint8_t> done_;
-  Buffer<ProgramCounts> counts_;  // one
+  ScratchBuffer<float> readings_, steered_;
+  ScratchBuffer<uint8_t> done_;
+  ScratchBuffer<ProgramCounts> counts_;  // one
 };
 
 }  // namespace pulsora

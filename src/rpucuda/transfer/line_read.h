@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "core/buffer.h"
+#include "core/scratch.h"
 #include "periphery/analog_read.h"
 #include "storage/state.h"
 
@@ -43,7 +43,7 @@ class LineRead {
   AnalogRead read_;
   int64_t lines_;
   int64_t outputs_;
-  Buffer<float> unit_, values_;
+  ScratchBuffer<float> unit_, values_;
 };
 
 }  // namespace pulsora

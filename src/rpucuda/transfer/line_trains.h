@@ -1,7 +1,7 @@
 #pragma once
 
-#include "core/buffer.h"
 #include "core/context.h"
+#include "core/scratch.h"
 #include "core/view.h"
 #include "pulses/bit_line_maker.h"
 #include "pulses/update_parameters.h"
@@ -24,7 +24,7 @@ class LineTrains {
 
  private:
   BitLineMaker maker_;
-  Buffer<float> ones_;
+  ScratchBuffer<float> ones_;
 };
 
 }  // namespace pulsora

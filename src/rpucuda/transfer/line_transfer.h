@@ -6,6 +6,7 @@
 #include "array/line_visits.h"
 #include "array/pulsed_device.h"
 #include "core/buffer.h"
+#include "core/scratch.h"
 #include "periphery/analog_read.h"
 #include "storage/state.h"
 #include "transfer/line_buffer.h"
@@ -106,9 +107,9 @@ class LineTransfer {
   uint64_t origin_ = 0;  // see LineVisits
   // Matrices [lines, others], and signs: Sum has sums_, choppers the signs, Dynamic all of them.
   Buffer<float> sums_, means_, references_, lineSigns_, otherSigns_;
-  std::vector<float> ones_;                        // what signs are at the beginning
-  Buffer<uint64_t> clipped_;                       // one number
-  Buffer<float> seen_, driven_, sensed_, pulses_;  // scratch
+  std::vector<float> ones_;   // what signs are at the beginning
+  Buffer<uint64_t> clipped_;  // one number
+  ScratchBuffer<float> seen_, driven_, sensed_, pulses_;
 };
 
 }  // namespace pulsora

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "array/pulsed_weight_updater.h"
+#include "core/scratch.h"
 #include "transfer/cell_verifier.h"
 #include "transfer/transfer_ledger.h"
 #include "transfer/transfer_plan.h"
@@ -35,7 +36,8 @@ class PulseTransfer {
            const TransferFactors &exact, CellVerifier *verifier = nullptr);
 
   /// The weights that the latest transfer by TransferMode::WriteVerify left missing, as its reads
-  /// saw it, a matrix of the size of the array; valid until the next run().
+  /// saw it, a matrix of the size of the array; valid until the next run(), within
+  /// its operation (core/scratch.h).
   MatrixView<const float> missing(const PulsedDevice &to) const {
     return rowMajor<const float>(delta_.data(), to.rows(), to.cols());
   }
@@ -71,8 +73,8 @@ class PulseTransfer {
   PulsedWeightUpdater updater_;
   TransferLedger ledger_;
   PlanMemory plan_;
-  Buffer<float> xDrives_, dDrives_;
-  Buffer<float> delta_;  // of a digital write; targets of TransferMode::WriteVerify
+  ScratchBuffer<float> xDrives_, dDrives_;
+  ScratchBuffer<float> delta_;  // of a digital write; targets of TransferMode::WriteVerify
   CellProgrammer programmer_;
 };
 

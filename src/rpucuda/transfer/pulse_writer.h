@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "array/pulsed_device.h"
-#include "core/buffer.h"
 #include "core/context.h"
+#include "core/scratch.h"
 #include "core/view.h"
 #include "transfer/line_trains.h"
 
@@ -38,10 +38,10 @@ class PulseWriter {
   /// Sends -difference_ / granularity pulses, rounded.
   void send(const Context &context, PulsedDevice &array, uint64_t firstSample);
 
-  Buffer<float> difference_;
+  ScratchBuffer<float> difference_;
   LineTrains lines_;
-  BitLineMaker maker_;       // for arrays that merge noise
-  Buffer<float> selection_;  // likewise
+  BitLineMaker maker_;              // for arrays that merge noise
+  ScratchBuffer<float> selection_;  // likewise
 };
 
 }  // namespace pulsora

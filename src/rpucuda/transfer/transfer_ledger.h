@@ -4,6 +4,7 @@
 
 #include "array/pulsed_device.h"
 #include "core/buffer.h"
+#include "core/scratch.h"
 #include "storage/state.h"
 #include "transfer/plan_formulas.h"
 #include "transfer/transfer_rule.h"
@@ -46,9 +47,9 @@ class TransferLedger {
   uint64_t transfers_ = 0;
   Buffer<TransferStats> stats_;    // of the latest transfer and of all
   Buffer<uint64_t> pulsesBefore_;  // one
-  Buffer<double> rowSums_;         // see TransferTally
   Buffer<MissingPart> missing_;    // one
-  Buffer<float> block_;            // rows of T; on a GPU, none
+  ScratchBuffer<double> rowSums_;  // see TransferTally
+  ScratchBuffer<float> block_;     // rows of T; on a GPU, none
 };
 
 // --- on a GPU (cuda/transfer/pulse_transfer.cu)

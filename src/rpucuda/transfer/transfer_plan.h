@@ -4,6 +4,7 @@
 
 #include "core/buffer.h"
 #include "core/context.h"
+#include "core/scratch.h"
 #include "transfer/plan_formulas.h"
 #include "transfer/transfer_rule.h"
 
@@ -19,9 +20,9 @@ struct TransferPlan {
 
 /// Memory of a plan, on the context's backend.
 struct PlanMemory {
-  Buffer<ComponentPlan> components;
-  Buffer<int64_t> starts;
-  Buffer<int64_t> present;
+  ScratchBuffer<ComponentPlan> components;
+  ScratchBuffer<int64_t> starts;
+  ScratchBuffer<int64_t> present;
   Buffer<uint32_t> finished;  // on a GPU, one counter (see cudaPlanTransfer)
 };
 

@@ -44,7 +44,7 @@ TEST(AdditiveReads, AnyNumberOfChainsIsAddedInOrder) {
                         {},
                         0.5f + static_cast<float>(k)});
     }
-    Buffer<float> scratch;
+    ScratchBuffer<float> scratch;
     Mat out(kSamples, kOut);
     readTogether({}, {base, w.view()}, chains.data(), static_cast<int>(count), in.view(),
                  out.view(), 7, scratch);
@@ -72,7 +72,7 @@ TEST(AdditiveReads, AGateWeighsTheComponentsOfItsChain) {
   Mat ungated(kSamples, 3);
   const ChainedRead chain{{p.readB, p.b.view()}, {p.readA, p.a.view()}, p.inner.view(),
                           gate.view(),           ungated.view(),        2.0f};
-  Buffer<float> scratch;
+  ScratchBuffer<float> scratch;
   Mat out(kSamples, kOut);
   readTogether({}, {base, w.view()}, &chain, 1, in.view(), out.view(), 0, scratch);
   Mat inner(kSamples, 3), product(kSamples, kOut), expected(kSamples, kOut);
@@ -99,7 +99,7 @@ TEST(AdditiveReads, Property37_DoNotDependOnThreads) {
     Mat inner(kMany, 3), ungated(kMany, 3), out(kMany, kOut);
     const ChainedRead chain{{p.readB, p.b.view()}, {p.readA, p.a.view()}, inner.view(),
                             gate.view(),           ungated.view(),        2.0f};
-    Buffer<float> scratch;
+    ScratchBuffer<float> scratch;
     readTogether(context, {base, w.view()}, &chain, 1, in.view(), out.view(), 5, scratch);
     return std::vector<Mat>{out, inner, ungated};
   };
@@ -116,7 +116,7 @@ TEST(AdditiveReads, Property37_DoNotDependOnThreads) {
 TEST(AdditiveReads, NoSamplesChangeNothing) {
   const Mat w = randomMat(kOut, kIn, 0.3f, 1);
   AnalogRead base({}, noisyIo(0.1f), Pass::Forward, kIn, kOut, TileKeys{3, 0}.of(0, Role::Read));
-  Buffer<float> scratch;
+  ScratchBuffer<float> scratch;
   const Mat in(0, kIn);
   Mat out(0, kOut);
   readTogether({}, {base, w.view()}, nullptr, 0, in.view(), out.view(), 0, scratch);

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pulsora.nn.tiles.factor_pairs import Factors
 
-__all__ = ["AnalogGradient", "bias_gradient"]
+__all__ = ["AnalogGradient", "bias_gradient", "checked"]
 
 _aten: Any = torch.ops.aten
 _COMMUNICATES = {"c10d", "_c10d_functional", "c10d_functional", "_c10d_functional_autograd"}
@@ -147,6 +147,16 @@ class AnalogGradient(torch.Tensor):
         pairs = self.factors.pairs
         kept = "dropped" if pairs is None else f"{len(pairs)} pairs (x, d)"
         return f"AnalogGradient(shape={list(self.shape)}, device='{self.device}', {kept})"
+
+
+def checked(gradient: Tensor) -> AnalogGradient:
+    """Returns the gradient of a parameter; RuntimeError if it is not what `backward()` left."""
+    if not isinstance(gradient, AnalogGradient):
+        raise RuntimeError(  # noqa: TRY004 - no argument has this type
+            "the gradient has been replaced by another tensor, but pulses are made "
+            "of its factors; scale it as a whole (hooks may return grad * number), or leave it"
+        )
+    return gradient
 
 
 def bias_gradient(d: Tensor, bias: Tensor) -> Tensor:

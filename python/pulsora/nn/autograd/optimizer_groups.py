@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["has_analog", "ignored", "parted", "rate", "shares_lr", "signature"]
+__all__ = ["has_analog", "ignored", "learning_rate", "parted", "rate", "shares_lr", "signature"]
 
 # Arguments that act on analog layers too, or make no difference to the rule of the update.
 _NEUTRAL = {"params", "lr", "maximize", "foreach", "fused", "capturable", "differentiable"}
@@ -36,14 +36,25 @@ def rate(value: float | Tensor | None) -> float | None:
     return lr
 
 
+def learning_rate(group: Mapping[str, Any]) -> float:
+    """Returns the lr of a group; ValueError if it is not finite."""
+    lr = float(group["lr"])
+    if not math.isfinite(lr):
+        raise ValueError(f"lr is {lr}; it must be a finite number")
+    return lr
+
+
 def signature(kind: type[torch.optim.Optimizer]) -> inspect.Signature:
-    """Returns the arguments of an optimiser of torch, and `analog_lr`."""
+    """Returns the arguments of an optimiser of torch, `analog_lr` and `in_backward`."""
     of_torch = inspect.signature(kind)
     others = list(of_torch.parameters.values())
     last = [each for each in others if each.kind is each.VAR_KEYWORD]
-    added = inspect.Parameter("analog_lr", inspect.Parameter.KEYWORD_ONLY, default=None)
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+        for name, default in (("analog_lr", None), ("in_backward", False))
+    ]
     return of_torch.replace(
-        parameters=[*(each for each in others if each not in last), added, *last]
+        parameters=[*(each for each in others if each not in last), *added, *last]
     )
 
 

@@ -1,5 +1,7 @@
+#include <memory>
 #include <vector>
 
+#include "core/scratch.h"
 #include "cuda/core/check.cuh"
 #include "cuda/core/memory.cuh"
 #include "tile/step_graph.h"
@@ -18,7 +20,7 @@ struct Shape {
 }  // namespace
 
 struct StepGraph::Impl {
-  explicit Impl(const Context &context_) : context(context_) {}
+  explicit Impl(const Context &context_) : context(context_), scratch(ScratchPool::of(context_)) {}
 
   /// An executable for `graph`: one of equal shape, updated with its parameters, or else a new one.
   cudaGraphExec_t executableFor(cudaGraph_t graph) {
@@ -43,6 +45,7 @@ struct StepGraph::Impl {
   }
 
   Context context;
+  std::shared_ptr<ScratchPool> scratch;
   bool isRecording = false;
   std::vector<Shape> shapes;
 };
@@ -69,12 +72,14 @@ void StepGraph::begin() {
   PULSORA_CUDA_CHECK(
       cudaStreamBeginCapture(streamOf(impl_->context), cudaStreamCaptureModeThreadLocal));
   impl_->isRecording = true;
+  impl_->scratch->setGraphsRunOnce(true);
 }
 
 void StepGraph::end() {
   PULSORA_CHECK(StateError, impl_->isRecording,
                 "this StepGraph is not recording; call begin() first");
   impl_->isRecording = false;
+  impl_->scratch->setGraphsRunOnce(false);
   const CudaScope scope(impl_->context.device);
   cudaGraph_t graph = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(streamOf(impl_->context), &graph);
@@ -95,6 +100,7 @@ void StepGraph::end() {
 void StepGraph::abandon() noexcept {
   if (!impl_->isRecording) return;
   impl_->isRecording = false;
+  impl_->scratch->setGraphsRunOnce(false);
   cudaGraph_t graph = nullptr;
   if (cudaStreamEndCapture(streamOf(impl_->context), &graph) != cudaSuccess) cudaGetLastError();
   if (graph) cudaGraphDestroy(graph);

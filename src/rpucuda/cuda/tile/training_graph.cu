@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "core/scratch.h"
 #include "cuda/core/check.cuh"
 #include "cuda/core/memory.cuh"
 #include "tile/training_graph.h"
@@ -184,6 +186,25 @@ struct TrainingGraph::Impl {
     return captured;
   }
 
+  /// Makes this graph's pools those of its lanes, during its lifetime: what another graph has
+  /// captured in the same lanes may run at the same time in another stream.
+  struct OwnScratch {
+    explicit OwnScratch(const Impl &graph_) : graph(graph_) {
+      for (const int lane : graph.lanesInUse)
+        before.push_back(ScratchPool::exchange(graph.device, graph.streamOf(lane),
+                                               graph.scratch[static_cast<size_t>(lane)]));
+    }
+    ~OwnScratch() {
+      for (size_t i = 0; i < before.size(); ++i)
+        ScratchPool::exchange(graph.device, graph.streamOf(graph.lanesInUse[i]), before[i]);
+    }
+    OwnScratch(const OwnScratch &) = delete;
+    OwnScratch &operator=(const OwnScratch &) = delete;
+
+    const Impl &graph;
+    std::vector<std::shared_ptr<ScratchPool>> before;
+  };
+
   void release() const noexcept {
     for (const int lane : lanesInUse) releaseCaptured(streamOf(lane));
   }
@@ -191,6 +212,7 @@ struct TrainingGraph::Impl {
   int device;
   Lanes &lanes;
   std::vector<int> lanesInUse;
+  std::array<std::shared_ptr<ScratchPool>, TrainingGraph::kLanes> scratch;  // of lanes in use
   cudaEvent_t reached = nullptr;
   std::vector<Group> groups;
   cudaGraph_t whole = nullptr;
@@ -236,7 +258,11 @@ void TrainingGraph::add(void *capturing, int lane, Call call) {
   }
   groups.back().add(lane, std::move(call));
   std::vector<int> &lanes = impl_->lanesInUse;
-  if (std::find(lanes.begin(), lanes.end(), lane) == lanes.end()) lanes.push_back(lane);
+  if (std::find(lanes.begin(), lanes.end(), lane) != lanes.end()) return;
+  lanes.push_back(lane);
+  auto pool = std::make_shared<ScratchPool>();
+  pool->setGraphsRunOnce(true);
+  impl_->scratch[static_cast<size_t>(lane)] = std::move(pool);
 }
 
 void TrainingGraph::finish(void *graph) {
@@ -250,6 +276,7 @@ void TrainingGraph::run(void *stream) {
                 "this TrainingGraph is not finished; call finish() first");
   const CudaScope scope(impl_->device);
   const std::lock_guard<std::mutex> guard(impl_->lanes.mutex);
+  const Impl::OwnScratch own(*impl_);
   const auto target = static_cast<cudaStream_t>(stream);
   std::vector<Captured> parts;
   try {

@@ -82,9 +82,7 @@ struct AffineMoments {
     f(net);
   }
 
-  PULSORA_HD static AffineMoments of(float w) {
-    return {w, 0.0f, w, w, 0.0f, 0.0f, 0.0f, 0.0f};
-  }
+  PULSORA_HD static AffineMoments of(float w) { return {w, 0.0f, w, w, 0.0f, 0.0f, 0.0f, 0.0f}; }
 
   /// The n >= 0 pulses of a sample.
   template <bool kMultiplicative>
@@ -129,9 +127,9 @@ struct AffineMoments {
                          const PulsedParams &p, float z, bool &holds) const {
     constexpr float kSteepest = 0.25f;
     const float steepest = maps.steepest();
-    const float exponent = (most - 1.0f) *
-                           pulsora::maxForCompare(pulsora::abs(maps.up.slope * maps.up.rate),
-                                                  pulsora::abs(maps.down.slope * maps.down.rate));
+    const float exponent =
+        (most - 1.0f) * pulsora::maxForCompare(pulsora::abs(maps.up.slope * maps.up.rate),
+                                               pulsora::abs(maps.down.slope * maps.down.rate));
     float skewnessSquared = 0.0f;
     if constexpr (kMultiplicative) {
       const float ups = 0.5f * (pulses + net) * maps.up.steepness();
@@ -148,8 +146,7 @@ struct AffineMoments {
     const uint32_t none = pulses == 0.0f ? 1U : 0U;
     const uint32_t one = pulses == 1.0f ? 1U : 0U;
     holds = (none | (gentle & (one | (within & normal)))) != 0;
-    const float result =
-        clipWeight(pulsora::fma(deviation(spread, p.dw_min_std), z, mean), r);
+    const float result = clipWeight(pulsora::fma(deviation(spread, p.dw_min_std), z, mean), r);
     return none != 0 ? w : result;
   }
 

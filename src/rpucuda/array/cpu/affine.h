@@ -38,8 +38,9 @@ class LaneMoments {
     for (int j = 0; j < kBlock; ++j) {
       bool holds = false;
       const float w = b.weight(j);
-      const float drawn = gather<AffineMoments>(moments_, j).template drawn<kMultiplicative>(
-          w, gather<AffineMaps>(maps_, j), b.response(j), p_, z[j], holds);
+      const float drawn = gather<AffineMoments>(moments_, j)
+                              .template drawn<kMultiplicative>(w, gather<AffineMaps>(maps_, j),
+                                                               b.response(j), p_, z[j], holds);
       deferred[j] = holds ? 0U : 1U;
       b.weight(j) = holds ? drawn : w;
     }

@@ -67,8 +67,7 @@ __device__ __forceinline__ float mergeCellInOrder(const Array<Device> &a, const 
   holds = true;
   if (taken == 0) return w;
   pulses += taken;
-  const float z =
-      normalOfUpdate(a.rounds, static_cast<uint64_t>(index), samples.words.firstSample);
+  const float z = normalOfUpdate(a.rounds, static_cast<uint64_t>(index), samples.words.firstSample);
   const float drawn =
       moments.template drawn<kMultiplicative>(w, maps, response, a.params, z, holds);
   return holds ? drawn : w;

@@ -39,8 +39,10 @@ std::vector<float> uniformValues(int64_t count, float size, uint32_t stream) {
   return values;
 }
 
-DeviceParams deviceOf(const std::string &model) {
-  return DeviceParams::read(Value::Map{{"model", Value(model)}}, "device");
+DeviceParams deviceOf(const std::string &model, bool merged = false) {
+  return DeviceParams::read(
+      Value::Map{{"model", Value(model)}, {"noise_merge", Value(merged ? "batch" : "none")}},
+      "device");
 }
 
 void requireSame(const std::vector<float> &got, const std::vector<float> &expected,
@@ -119,13 +121,14 @@ const Pass kTenMiniBatches = [](Rig &rig, int64_t first, int64_t count) {
   for (int k = 0; k < 10 && first + count == rig.batch; ++k) rig.tile.endBatch(rig.lr);
 };
 
-/// Throws unless passes over whole batches give the bits of the reference (see Case).
+/// Throws unless passes over whole batches give the bits of the reference (see Case). Merged noise
+/// belongs to a whole batch, so that its reference takes `part` = m samples at a time.
 void verifyPasses(const TileConfig &config, int64_t n, int64_t m, float gradient,
-                  const Context &context, const std::vector<Pass> &passes) {
+                  const Context &context, const std::vector<Pass> &passes, int64_t part = 1) {
   Rig plain(config, n, m, gradient, contextOf(Isa::V2, 1));
   Rig tested(config, n, m, gradient, context);
   for (const Pass &pass : passes) {
-    for (int64_t s = 0; s < m; ++s) pass(plain, s, 1);
+    for (int64_t s = 0; s < m; s += part) pass(plain, s, part);
     pass(tested, 0, m);
   }
   requireSame(tested.results(), plain.results(), config.compound.model().kind.c_str());
@@ -155,10 +158,10 @@ void verifyProduct(const TileConfig &config, int64_t n, int64_t m, const Context
   }
 }
 
-TileConfig singleTile(const std::string &device) {
+TileConfig singleTile(const std::string &device, bool merged = false) {
   TileConfig config;
   SingleParams single;
-  single.device = deviceOf(device);
+  single.device = deviceOf(device, merged);
   config.compound = single;
   return config;
 }
@@ -185,11 +188,12 @@ struct Shape {
   int threads;
 };
 
-Case updateCase(const std::string &device, bool dense, const Shape &s) {
+/// An update; `merged` is noise_merge = "batch".
+Case updateCase(const std::string &device, bool dense, bool merged, const Shape &s) {
   struct Bench {
-    Bench(const std::string &model, float gradient, const Shape &shape)
+    Bench(const DeviceParams &params, float gradient, const Shape &shape)
         : context(contextOf(shape.isa, shape.threads)),
-          array(context, deviceOf(model), shape.n, shape.n, makeKey(kSeed, 0, 0)) {
+          array(context, params, shape.n, shape.n, makeKey(kSeed, 0, 0)) {
       const std::vector<float> x = uniformValues(shape.m * shape.n, 1.0f, 1);
       const std::vector<float> d = uniformValues(shape.m * shape.n, gradient, 2);
       const std::vector<float> w = uniformValues(shape.n * shape.n, kWeights, 3);
@@ -207,10 +211,12 @@ Case updateCase(const std::string &device, bool dense, const Shape &s) {
     int turn = 0;
   };
   const float gradient = dense ? kDenseGradient : kSparseGradient;
-  const auto bench = std::make_shared<Bench>(device, gradient, s);
-  Case c{dense ? "update dense" : "update sparse", device, s.n, s.m, s.isa, s.threads, 1.0, {}, {}};
+  const auto bench = std::make_shared<Bench>(deviceOf(device, merged), gradient, s);
+  const std::string name = std::string(dense ? "update dense" : "update sparse");
+  Case c{name + (merged ? ", merged" : ""), device, s.n, s.m, s.isa, s.threads, 1.0, {}, {}};
   c.verify = [=] {
-    verifyPasses(singleTile(device), s.n, s.m, gradient, bench->context, {kUpdate});
+    verifyPasses(singleTile(device, merged), s.n, s.m, gradient, bench->context, {kUpdate},
+                 merged ? s.m : 1);
   };
   c.run = [bench] {
     bench->array.applyPulses(bench->context, bench->makers[bench->turn++ & 1].words());
@@ -313,7 +319,8 @@ Case lrttCase(int rank, const Shape &s) {
 void addCases(std::vector<std::function<Case()>> &cases, const Shape &s, bool tiles) {
   for (const bool dense : {true, false}) {
     for (const char *device : {"ConstantStep", "SoftBounds"}) {
-      cases.push_back([=] { return updateCase(device, dense, s); });
+      for (const bool merged : {false, true})
+        cases.push_back([=] { return updateCase(device, dense, merged, s); });
     }
     cases.push_back([=] { return wordsCase(dense, s); });
   }

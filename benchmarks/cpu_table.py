@@ -37,6 +37,8 @@ def least_work_of(result: dict[str, Any]) -> Work:
     """The least work of a case of the benchmark."""
     operation, model = result["operation"], result["device"]
     n, m, dense = float(result["size"]), float(result["batch"]), "dense" in operation
+    if operation.endswith(", merged"):  # noise_merge="batch"
+        return least_work.merged_cells(model, n, n, m, dense=dense)
     if operation.startswith("update"):  # given the random words
         return least_work.cells(model, n, n, m, dense=dense)
     if operation.startswith("words"):

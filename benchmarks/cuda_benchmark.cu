@@ -223,7 +223,8 @@ class Benchmark {
     for (const char *model : {"ConstantStep", "SoftBounds", "ExpStep"}) {
       updatesOf(message(model), singleConfig(model), "");
     }
-    updatesOf("ConstantStep", singleConfig("ConstantStep", "batch"), ", noise_merge=batch");
+    for (const char *model : {"ConstantStep", "SoftBounds"})
+      updatesOf(model, singleConfig(model, "batch"), ", noise_merge=batch");
   }
 
   void reads() {
@@ -352,6 +353,8 @@ class Benchmark {
         {"update ConstantStep 4096 dense", 1900},
         {"update ExpStep 4096 dense", 9000},
         {"update ConstantStep 4096 dense, noise_merge=batch", 400},
+        {"update SoftBounds 4096 dense, noise_merge=batch", 900},
+        {"update SoftBounds 4096 sparse, noise_merge=batch", 200},
         {"update SoftBounds 512 sparse", 18},
         {"update SoftBounds 512 dense", 60},
         {"forward 512", 14},

@@ -13,6 +13,7 @@ import re
 import sys
 from pathlib import Path
 
+from pulsora.bench import least_work
 from pulsora.bench.cases import Case, work_of
 from pulsora.bench.machine import Ceilings, Work
 
@@ -61,10 +62,15 @@ def case_of(name: str, batch: int) -> Case | None:
 
 def bound_of(name: str, batch: int) -> tuple[float, str] | None:
     """Least microseconds and what sets them."""
-    merged = re.match(r"update ConstantStep (\d+) \w+, noise_merge=batch", name)
-    if merged:  # the state of each cell once; a normal and a rule per cell and update
-        cells = float(merged[1]) ** 2
+    merged = re.match(r"update (\w+) (\d+) (\w+), noise_merge=batch", name)
+    if merged and merged[1] == "ConstantStep":
+        # The state of each cell once; a normal and a rule per cell and update.
+        cells = float(merged[2]) ** 2
         seconds, limit = H200.bound(Work(16.0 * cells, 60.0 * cells))
+    elif merged:
+        size, dense = float(merged[2]), merged[3] == "dense"
+        work = least_work.merged_cells(merged[1], size, size, float(batch), dense=dense)
+        seconds, limit = H200.bound(work)
     else:
         case = case_of(name, batch)
         if case is None:

@@ -29,8 +29,26 @@ VISIBLE, VISIBLE_UPDATE = 0, 8  # ArrayIds
 DEVICE: dict[str, Any] = {"dw_min": 0.002, "up_down": 0.1, "up_down_dtod": 0.05}
 
 
-def make_tile(noise_merge: str = "batch", pulse_type: str = "stochastic_compressed") -> pl.Tile:
-    device = pl.devices.ConstantStep(**DEVICE, noise_merge=noise_merge)
+LINEAR: dict[str, dict[str, Any]] = {
+    "LinearStep": {"gamma_up": 0.3, "gamma_down": 0.5, "gamma_up_dtod": 0.1},
+    "SoftBounds": {},
+    "SoftBoundsReference": {
+        "reference_mean": 0.02,
+        "reference_std": 0.05,
+        "slope_up_dtod": 0.1,
+        "subtract_symmetry_point": True,
+    },
+}
+"""Models whose step is linear in the weight, with settings under which every term counts."""
+
+
+def make_tile(
+    noise_merge: str = "batch",
+    pulse_type: str = "stochastic_compressed",
+    model: str = "ConstantStep",
+    **settings: Any,
+) -> pl.Tile:
+    device = getattr(pl.devices, model)(**DEVICE, **settings, noise_merge=noise_merge)
     update = pl.UpdateParameters(pulse_type=pulse_type)
     tile = pl.Tile(*SHAPE, pl.SingleConfig(device=device, update=update), seed=SEED)
     tile.weights = np.linspace(-0.5, 0.5, tile.weights.size, dtype=np.float32).reshape(SHAPE)
@@ -90,6 +108,104 @@ def test_property_44_an_update_is_that_of_the_oracle(pulse_type: str) -> None:
     assert compared > 80
 
 
+def moments_of(
+    model: str,
+    n: NDArray[np.int64],
+    w: NDArray[np.float64],
+    params: Any,
+    cells: Any,  # noqa: ANN401
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Mean, variance and the extremes of the mean of weights after signed counts, pulse by pulse.
+
+    The step of a pulse is t(w) = t(0) + k w, so that a pulse takes the mean m to m + t(m) and the
+    variance v to (1 + k)^2 v + sigma^2 E[noise^2], of which noise is t(w), or additively t at the
+    weight of a step without slope.
+    """
+    sigma = params["dw_min_std"]
+    zero, c = np.zeros_like(w), oracle.common(params, cells)
+    steps = []
+    for up in (True, False):
+        at_zero, at_one = (
+            oracle.mean_steps(model, at, params, cells)[0 if up else 1] * (1 if up else -1)
+            for at in (zero, zero + 1)
+        )
+        steps.append((at_zero, at_one - at_zero, c.up if up else -c.down))
+    mean, variance, low, high = w.copy(), zero.copy(), w.copy(), w.copy()
+    for counts_of_sample in n:
+        for pulse in range(int(abs(counts_of_sample).max(initial=0))):
+            fires = abs(counts_of_sample) > pulse
+            up = counts_of_sample > 0
+            at_zero, slope, plain = (
+                np.where(up, a, b) for a, b in zip(steps[0], steps[1], strict=True)
+            )
+            step = at_zero + slope * mean
+            squares = plain**2
+            if params["mult_noise"]:
+                squares = step**2 + slope**2 * variance
+            variance = np.where(fires, (1 + slope) ** 2 * variance + sigma**2 * squares, variance)
+            mean = np.where(fires, mean + step, mean)
+            low, high = np.minimum(low, mean), np.maximum(high, mean)
+    return mean, variance, low, high
+
+
+@pytest.mark.parametrize("multiplicative", [True, False])
+@pytest.mark.parametrize("model", LINEAR)
+@pytest.mark.parametrize("pulse_type", ["stochastic_compressed", "mean_count"])
+def test_property_44_moments_in_the_order_of_samples_are_those_of_the_oracle(
+    model: str, pulse_type: str, *, multiplicative: bool
+) -> None:
+    settings = LINEAR[model] | {"mult_noise": multiplicative}
+    tile = make_tile(pulse_type=pulse_type, model=model, **settings)
+    params = tile.config.to_dict()["device"]
+    names = _core.schema()["devices"][model]["cell"]
+    planes = next(v for k, v in tile.state().tensors.items() if k.endswith("cells"))
+    cells = {name: plane.astype(float) for name, plane in zip(names, planes, strict=True)}
+    lowest, highest = oracle.bounds(model, params, cells)
+    tile.weights = (0.5 * (lowest + highest) + 0.2 * tile.weights).astype(np.float32)
+    nominal = {name: np.ones(1) * (not name.startswith(("gamma", "ref"))) for name in names}
+    granularity = float(np.mean(oracle.mean_steps(model, np.zeros(1), params, nominal)))
+    first, compared = 0, 0
+    for samples in (5, 13):
+        x, d = make_batch(samples)
+        n = counts(
+            Update(pulse_type=pulse_type),
+            x.astype(float),
+            d.astype(float),
+            float(np.float32(LR)),
+            granularity,
+            make_key(SEED, 0, VISIBLE_UPDATE),
+            first,
+        )
+        before = tile.weights.astype(float)
+        mean, variance, low, high = moments_of(model, n, before, params, cells)
+        sd = np.sqrt(variance)
+        clear = (high + 6 * sd < highest - 1e-5) & (low - 6 * sd > lowest + 1e-5)
+        tile.update(x, d, LR)
+        expected = mean + sd * normals_of_update(first)
+        both = clear & (n > 0).any(axis=0) & (n < 0).any(axis=0)
+        # Cells whose skewness is too large take their samples one by one, with other draws.
+        close = abs(tile.weights - expected) < 3e-6
+        assert np.count_nonzero(close[both]) > 0.97 * np.count_nonzero(both)
+        assert np.all((tile.weights >= lowest - 1e-6) & (tile.weights <= highest + 1e-6))
+        compared += int(np.count_nonzero(both & close))
+        first += samples
+    assert compared > 80
+
+
+@pytest.mark.parametrize("model", LINEAR)
+def test_property_37_merged_linear_steps_whatever_the_threads(model: str) -> None:
+    x, d = make_batch(16)
+    tiles = [make_tile(model=model, **LINEAR[model]) for _ in range(2)]
+    tiles[1].threads = 2
+    for tile in tiles:
+        tile.update(x, d, LR)
+    assert same_bits([tiles[0].weights], [tiles[1].weights])
+    other = make_tile("none", model=model, **LINEAR[model])
+    other.update(x, d, LR)
+    assert other.statistics()["pulses"] == tiles[0].statistics()["pulses"] > 0
+    assert not same_bits([tiles[0].weights], [other.weights])
+
+
 def test_cutting_a_batch_gives_other_draws_of_the_same_pulses() -> None:
     x, d = make_batch(16)
     whole, cut = make_tile(), make_tile()
@@ -134,7 +250,9 @@ def test_property_38_a_saved_tile_goes_on_as_if_never_stopped(tmp_path: Path) ->
     assert same_bits([tile.weights], [loaded.weights])
 
 
-@pytest.mark.parametrize("model", [m for m in pl.devices.MODELS if m != "ConstantStep"])
+@pytest.mark.parametrize(
+    "model", [m for m in pl.devices.MODELS if m != "ConstantStep" and m not in LINEAR]
+)
 def test_other_models_refuse_it(model: str) -> None:
     with pytest.raises(
         pl.ConfigError, match=rf"{model}.noise_merge is 'batch'.*noise_merge='none'"
@@ -142,8 +260,9 @@ def test_other_models_refuse_it(model: str) -> None:
         getattr(pl.devices, model)(noise_merge="batch")
 
 
-def test_a_draw_per_pulse_and_one_per_update_exclude_each_other() -> None:
+@pytest.mark.parametrize("model", ["ConstantStep", *LINEAR])
+def test_a_draw_per_pulse_and_one_per_update_exclude_each_other(model: str) -> None:
     with pytest.raises(
         pl.ConfigError, match=r"noise_merge is 'batch'.*pulse_noise is 'sequential'"
     ):
-        pl.devices.ConstantStep(noise_merge="batch", pulse_noise="sequential")
+        getattr(pl.devices, model)(noise_merge="batch", pulse_noise="sequential")

@@ -88,7 +88,8 @@ def test_its_class_is_like_a_built_in_one(copy: type[pl.devices.Device]) -> None
     assert pickle.loads(pickle.dumps(device)) == device  # noqa: S301
     assert pl.presets.device("softboundscopy", dw_min=0.002) == device
     for values in (
-        {"dw_min": -1.0}, {"dw_mim": 1.0}, {"w_max": 0.0, "w_min": 0.0}, {"noise_merge": "batch"},
+        {"dw_min": -1.0}, {"dw_mim": 1.0}, {"w_max": 0.0, "w_min": 0.0},
+        {"noise_merge": "batch", "pulse_noise": "sequential"},
         {"pulse_noise": "no"}, {"perfect_bias": 3}, {"construction_seed": 0.5},
     ):  # fmt: skip
         messages = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pulsora.bench.machine import Work
 
-__all__ = ["cells", "product", "pulses", "words"]
+__all__ = ["cells", "merged_cells", "product", "pulses", "words"]
 
 _COINCIDENCES = 0.025  # per cell and sample under sparse errors
 # Cost of a multiply-add on tensor cores (as three of TF32), relative to one on a lane: by the data
@@ -19,6 +19,10 @@ _COUNT = 6.0  # counts the coincidences of a cell in a sample
 # deviation, weight. Models that have not been counted take the simplest rule, a lower bound.
 _RULE = {"SoftBounds": 20.0}
 _SIMPLEST_RULE = 6.0
+# With merged noise: the moments of a sample (step, power of the slope, mean, variance, extremes) of
+# steps that are linear in the weight, and the draw of a cell.
+_MOMENTS = {"SoftBounds": 24.0}
+_DRAWN = 30.0
 # A pulse of a model without a closed form, which takes one normal per pulse.
 _PULSE = {"ExpStep": 26.0}
 _PULSES = 2.5  # per cell and sample, dense errors
@@ -54,6 +58,14 @@ def cells(model: str, rows: float, columns: float, batch: float, *, dense: bool)
     else:
         per_sample = _NORMAL + _COUNT + rule
     return Work(_CELL_BYTES * rows * columns, rows * columns * batch * per_sample)
+
+
+def merged_cells(model: str, rows: float, columns: float, batch: float, *, dense: bool) -> Work:
+    """Work of the pulses of all cells with noise_merge="batch": one normal per cell and update."""
+    moments = _MOMENTS.get(model, 0.0)
+    per_sample = _COUNT + moments if dense else _COINCIDENCES * moments / 2.0
+    operations = batch * per_sample + _NORMAL + _DRAWN
+    return Work(_CELL_BYTES * rows * columns, rows * columns * operations)
 
 
 def words(rows: float, columns: float, batch: float, *, dense: bool) -> Work:

@@ -115,8 +115,8 @@ class Device(Parameters):
     pulse_noise: _PulseNoise
     """Draw the pulses of one sample at once where a closed form exists, or one by one."""
     noise_merge: _NoiseMerge
-    """Draw noise for each sample, or once per update for all its samples ('batch':
-    ConstantStep only; faster, but cutting a mini-batch changes the draws).
+    """Draw noise for each sample, or once per update for all its samples ('batch': steps
+    constant or linear in the weight; cutting a mini-batch changes the draws).
     """
     construction_seed: int
     """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a

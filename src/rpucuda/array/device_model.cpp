@@ -56,9 +56,9 @@ void requireUsable(const PulsedParams &params, float granularity, bool mergesNoi
   if (params.noise_merge == NoiseMerge::Batch) {
     PULSORA_CHECK(ConfigError, mergesNoise, joinPath(path, "noise_merge"), " is 'batch', but ",
                   model,
-                  " has a step that depends on the weight, so that its pulses cannot be "
-                  "drawn at once; use noise_merge='none', or a device with constant steps such as "
-                  "ConstantStep");
+                  " has a step that is no linear function of the weight, so that its pulses cannot "
+                  "be drawn at once; use noise_merge='none', or ConstantStep, LinearStep, "
+                  "SoftBounds or SoftBoundsReference");
     PULSORA_CHECK(
         ConfigError, params.pulse_noise == PulseNoise::ClosedForm, joinPath(path, "noise_merge"),
         " is 'batch' and ", joinPath(path, "pulse_noise"),

@@ -2,13 +2,16 @@
 
 #include <type_traits>
 
-#include "devices/pulsed_model.h"
+#include "devices/affine_moments.h"
 
 // noise_merge = "batch": a cell takes all pulses of one update at once, with one normal. Where no
 // bound is near, the weight after U pulses up and D pulses down of a device whose step does not
 // depend on the weight is exactly normal, whatever their order:
 //
 //   w + s_up U - s_down D + sigma sqrt(s_up^2 U + s_down^2 D) z
+//
+// Where the step is an affine function of the weight, the order counts: mean and variance follow
+// from the samples one after another (affine_moments.h).
 //
 // A cell whose weight could come near a bound on the way takes the samples of the update one by one
 // instead, by the rule of pulse_rule.h. Weights, counts and bounds alone determine these cells, so
@@ -18,15 +21,31 @@ namespace pulsora {
 
 namespace detail {
 template <class Device, class = void>
-struct MergesNoise : std::false_type {};
+struct MergesInAnyOrder : std::false_type {};
 template <class Device>
-struct MergesNoise<Device, std::void_t<decltype(&Device::mixedPulses)>> : std::true_type {};
+struct MergesInAnyOrder<Device, std::void_t<decltype(&Device::mixedPulses)>> : std::true_type {};
+template <class Device, class = void>
+struct MergesInOrder : std::false_type {};
+template <class Device>
+struct MergesInOrder<Device, std::void_t<decltype(&Device::affineMaps)>> : std::true_type {};
 }  // namespace detail
 
-/// Whether a model defines Device::mixedPulses(), the sum of pulses up and down in any order. Such
-/// a model supports noise_merge = "batch", and defines pulses() and reach() too.
+/// Whether a model defines Device::affineMaps(), the maps of a pulse in either direction.
 template <class Device>
-constexpr bool kMergesNoise = detail::MergesNoise<Device>::value;
+constexpr bool kMergesInOrder = detail::MergesInOrder<Device>::value;
+
+/// Whether a model supports noise_merge = "batch": it defines Device::mixedPulses(), the sum of
+/// pulses up and down in any order, or Device::affineMaps(). Such a model defines pulses() and
+/// reach() too.
+template <class Device>
+constexpr bool kMergesNoise = detail::MergesInAnyOrder<Device>::value || kMergesInOrder<Device>;
+
+/// Calls work(std::true_type) for multiplicative noise, work(std::false_type) for additive noise.
+template <class Params, class Work>
+PULSORA_HD auto withKindOfNoise(const Params &p, const Work &work) {
+  if (p.mult_noise) return work(std::true_type{});
+  return work(std::false_type{});
+}
 
 /// The random words of eight cells in one update: normal8(words).z[k] is the normal of cell 8
 /// cellGroup + k. `firstSample` is the global index of the first sample of the update.

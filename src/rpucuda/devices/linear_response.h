@@ -1,6 +1,6 @@
 #pragma once
 
-#include "devices/pulsed_model.h"
+#include "devices/affine_moments.h"
 
 // Steps that change linearly with the weight, shared by LinearStep and the soft-bounds models. One
 // pulse is
@@ -11,11 +11,6 @@
 // bits of one pulse and that it stays accurate as k goes to 0 (ConstantStep).
 
 namespace pulsora {
-
-/// (e^a - 1)/a for abs(a) <= 1/4, to 9e-8; 1 at a = 0. Minimax.
-PULSORA_HD float expm1Ratio(float a) {
-  return polynomial(a, 1.0f, 0x1.ffff92p-2f, 0x1.55559p-3f, 0x1.5636dap-5f, 0x1.1126ecp-7f);
-}
 
 /// log(1 + a)/a for -1/4 <= a <= 0.3, to 4e-8; 1 at a = 0. Minimax.
 PULSORA_HD float log1pRatio(float a) {
@@ -125,6 +120,15 @@ PULSORA_HD Moments linearPulses(float w, float v, PulseSum n, bool up, const Lin
   // one.
   m.skewnessSquared = slope * slope * n.n + (pulsora::abs(exponent) <= 0.25f ? 0.0f : 1.0f);
   return m;
+}
+
+/// The maps of a pulse at weights that are measured from -reference, for noise_merge = "batch".
+PULSORA_HD AffineMaps linearMaps(const LinearResponse &r, float reference) {
+  const float up = r.step_up;
+  const float down = -r.step_down;
+  return {{r.slope_up, pulsora::fma(r.slope_up, reference, up), up, r.rate_up, r.halving_up},
+          {r.slope_down, pulsora::fma(r.slope_down, reference, down), down, r.rate_down,
+           r.halving_down}};
 }
 
 /// The largest change per pulse, in the mean and in units of sigma, of a weight within its bounds:

@@ -44,6 +44,9 @@ struct SoftBounds {
                                    const Params &p) {
     return linearPulses(w, w, n, up, r, p.dw_min_std, p.mult_noise);
   }
+  PULSORA_HD static AffineMaps affineMaps(const Response &r, const Params &) {
+    return linearMaps(r, 0.0f);
+  }
   PULSORA_HD static float reach(const Response &r, const Params &) { return linearReach(r, 0.0f); }
   PULSORA_HD static float symmetricPoint(const Response &r) { return r.symmetricPoint(); }
 

@@ -95,6 +95,9 @@ struct SoftBoundsReference {
                                    const Params &p) {
     return linearPulses(w, w + r.reference, n, up, r, p.dw_min_std, p.mult_noise);
   }
+  PULSORA_HD static AffineMaps affineMaps(const Response &r, const Params &) {
+    return linearMaps(r, r.reference);
+  }
   PULSORA_HD static float reach(const Response &r, const Params &) {
     return linearReach(r, r.reference);
   }

@@ -137,5 +137,21 @@ TEST(ModelLaunches, OfAModelWhoseStepDependsOnTheWeight) {
   EXPECT_EQ(Recorder::launches[0].blocks, 64u * 64u);  // a warp takes eight rows
 }
 
+TEST(ModelLaunches, NoiseOfStepsThatDependOnTheWeightIsMergedCellByCell) {
+  Recorder::launches.clear();
+  SoftBounds::Params params;
+  params.noise_merge = NoiseMerge::Batch;
+  uint32_t deferred = 0;
+  CellArray array{};
+  array.rows = array.cols = 2048;
+  array.params = &params;
+  array.deferred = &deferred;
+  gpu::ModelLaunches<SoftBounds, Recorder>::kTable.update(array, {}, nullptr, 0, 0, nullptr);
+  ASSERT_EQ(Recorder::launches.size(), 2u);
+  EXPECT_EQ(Recorder::launches[0].kernel, ModelKernel::MergeFlat);
+  EXPECT_EQ(Recorder::launches[0].blocks, 2048u * 16u);  // of 128 cells
+  EXPECT_EQ(Recorder::launches[1].kernel, ModelKernel::Deferred);
+}
+
 }  // namespace
 }  // namespace pulsora

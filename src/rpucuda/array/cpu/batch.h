@@ -1,6 +1,6 @@
 #pragma once
 
-#include "array/cpu/block.h"
+#include "array/cpu/affine.h"
 #include "pulses/coincidences.h"
 
 // Updates with noise_merge = "batch": pulses are counted over the whole mini-batch, then each cell
@@ -127,6 +127,18 @@ PULSORA_HD void normalsOfUpdate(RandomKey key, uint64_t firstCell, uint64_t firs
   for (int j = 0; j < kBlock; ++j) z[j] = first[j];
 }
 
+/// Adds the lanes marked in `marks` to the deferred cells.
+template <Isa isa, class Device>
+PULSORA_HD void defer(const Block<isa, Device> &b, const uint32_t (&marks)[kBlock],
+                      const PulseWords &words, DeferredCells<isa, Device> &deferred) {
+  for (uint64_t left = lanesWith(marks, 1U); left; left &= left - 1) {
+    const int lane = __builtin_ctzll(left);
+    if (lane >= b.count()) break;
+    deferred.add(static_cast<uint32_t>(b.cell(lane)));
+    if (deferred.full()) deferred.run(words);
+  }
+}
+
 /// One block takes a mini-batch. Cells that must take it sample by sample are added to `deferred`,
 /// and keep their weights until `deferred` runs.
 template <Isa isa, class Device>
@@ -146,12 +158,24 @@ PULSORA_HD uint64_t updateMerged(Block<isa, Device> &b, RandomKey key, const Pul
   b.template load<false>();
   b.mergePulses(counts.up, counts.down, z, marks);
   b.store();
-  for (uint64_t left = lanesWith(marks, 1U); left; left &= left - 1) {
-    const int lane = __builtin_ctzll(left);
-    if (lane >= b.count()) break;
-    deferred.add(static_cast<uint32_t>(b.cell(lane)));
-    if (deferred.full()) deferred.run(words);
-  }
+  defer(b, marks, words, deferred);
+  return total;
+}
+
+/// updateMerged() for a step that is an affine function of the weight.
+template <bool kMultiplicative, Isa isa, class Device>
+PULSORA_HD uint64_t updateInOrder(Block<isa, Device> &b, RandomKey key,
+                                  const typename Device::Params &p, const PulseWords &words,
+                                  DeferredCells<isa, Device> &deferred) {
+  LaneMoments<isa, Device, kMultiplicative> moments(p);
+  const uint64_t total = moments.run(b, words);
+  if (total == 0) return 0;
+  float z[kBlock];
+  uint32_t marks[kBlock];
+  normalsOfUpdate<isa>(key, b.cell(0), words.firstSample, z);
+  moments.finish(b, z, marks);
+  b.store();
+  defer(b, marks, words, deferred);
   return total;
 }
 

@@ -107,9 +107,18 @@ struct Kernels {
                                int64_t end) {
     const Params p = paramsOf<Params>(*a.params);
     DeferredCells<isa, Device> deferred(a, p);
-    const uint64_t pulses = overBlocks(a, begin, end, [&](Block<isa, Device> &b) {
-      return updateMerged(b, a.key, words, deferred);
-    });
+    uint64_t pulses = 0;
+    if constexpr (kMergesInOrder<Device>) {
+      pulses = withKindOfNoise(p, [&](auto multiplicative) {
+        return overBlocks(a, begin, end, [&](Block<isa, Device> &b) {
+          return updateInOrder<decltype(multiplicative)::value>(b, a.key, p, words, deferred);
+        });
+      });
+    } else {
+      pulses = overBlocks(a, begin, end, [&](Block<isa, Device> &b) {
+        return updateMerged(b, a.key, words, deferred);
+      });
+    }
     deferred.run(words);
     return pulses;
   }

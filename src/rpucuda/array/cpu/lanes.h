@@ -39,6 +39,8 @@ class Lanes {
   PULSORA_HD Lanes(const CellArray &array, const Params &params) : a_(array), p_(params) {}
 
   uint64_t cell(int lane) const { return cells_[lane]; }
+  PULSORA_HD float &weight(int lane) { return w_[lane]; }
+  PULSORA_HD Response response(int lane) const { return gather(response_, lane); }
 
   /// The rule of pulse_rule.h for one sample of every lane, with signed counts n. sampleOf(lane) is
   /// the sample's number, whose upper half all lanes share; z are the samples' normals. For lanes

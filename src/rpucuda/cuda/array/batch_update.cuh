@@ -1,5 +1,6 @@
 #pragma once
 
+#include "cuda/array/affine_update.cuh"
 #include "cuda/array/batch_counts.cuh"
 #include "cuda/array/deferred_cells.cuh"
 #include "cuda/array/pulsed_update.cuh"
@@ -8,7 +9,8 @@
 //
 //   tiled: large arrays; the tensor cores count pulses (cuda/array/batch_counts.cuh).
 //
-//   flat: everything else; a thread counts for one cell.
+//   flat: everything else; a thread counts for one cell, or takes its samples in order
+//   (cuda/array/affine_update.cuh).
 //
 // Both defer the cells that must go sample by sample to a second kernel.
 
@@ -73,17 +75,24 @@ __global__ void __launch_bounds__(kMergeThreads)
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kMergeThreads;
   const int64_t index = first + threadIdx.x;
   const Samples samples{p, *p.layout, p.sampleCount()};
-  CellCounts c{};
+  unsigned long long pulses = 0;
   if (index < a.size()) {
-    const int64_t row = index / a.cols;
-    c = countCell(samples, row, index - row * a.cols);
-    const float z = normalOfUpdate(a.rounds, static_cast<uint64_t>(index), p.firstSample);
     bool holds = false;
-    a.weights[index] = mergeCell(a, a.weights[index], a.stored(index), c, z, holds);
+    if constexpr (kMergesInOrder<Device>) {
+      a.weights[index] = withKindOfNoise(a.params, [&](auto multiplicative) {
+        return mergeCellInOrder<Device, decltype(multiplicative)::value>(a, samples, index, pulses,
+                                                                         holds);
+      });
+    } else {
+      const int64_t row = index / a.cols;
+      const CellCounts c = countCell(samples, row, index - row * a.cols);
+      pulses = static_cast<unsigned long long>(c.up) + static_cast<unsigned long long>(c.down);
+      const float z = normalOfUpdate(a.rounds, static_cast<uint64_t>(index), p.firstSample);
+      a.weights[index] = mergeCell(a, a.weights[index], a.stored(index), c, z, holds);
+    }
     if (!holds) list.add(static_cast<int>(threadIdx.x));
   }
-  addPulses(static_cast<unsigned long long>(c.up) + static_cast<unsigned long long>(c.down),
-            coincidences);
+  addPulses(pulses, coincidences);
   list.append(deferred, base, [&](int cell) { return first + cell; });
 }
 

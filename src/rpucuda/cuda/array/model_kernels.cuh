@@ -118,7 +118,11 @@ constexpr auto codeOf() {
   } else if constexpr (kernel == ModelKernel::MergeFlat) {
     return &mergeFlatKernel<Device>;
   } else if constexpr (kernel == ModelKernel::MergeTiles) {
-    return &mergeTilesKernel<Device>;
+    if constexpr (kMergesInOrder<Device>) {
+      return &noKernel<Device>;
+    } else {
+      return &mergeTilesKernel<Device>;
+    }
   } else {
     return &deferredCellsKernel<Device>;
   }

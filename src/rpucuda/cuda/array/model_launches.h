@@ -145,7 +145,7 @@ struct ModelLaunches {
     constexpr int64_t kDeferredBlocks = 528;          // four of each processor of the largest cards
     const Array<Device> a = Array<Device>::of(array);
     Launcher::clear(array.deferred, sizeof(uint32_t), stream);
-    if (words.kind == PulseKind::Words && words.way == PulseWay::Both &&
+    if (!kMergesInOrder<Device> && words.kind == PulseKind::Words && words.way == PulseWay::Both &&
         array.size() >= kManyCells && array.rows >= kTileRows && array.cols >= kTileCols &&
         Launcher::multipliesBits()) {
       const int64_t tiles =

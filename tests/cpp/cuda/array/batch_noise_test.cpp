@@ -11,15 +11,30 @@ namespace {
 
 using namespace testing;  // NOLINT(google-build-using-namespace): test helpers
 
-DeviceParams mergingDevice() {
+DeviceParams mergingDevice(const std::string &model, Value::Map values) {
   // Spreads as by default; small bounds, so that many cells are near one.
-  Value::Map values;
   values["noise_merge"] = "batch";
   values["corrupt_devices_prob"] = 0.02;
   values["up_down"] = 0.1;
   values["w_max"] = 0.3;
   values["w_min"] = -0.3;
-  return makeParams("ConstantStep", values);
+  return makeParams(model, std::move(values));
+}
+
+/// Models whose noise can be merged; the others than ConstantStep take samples in their order.
+std::vector<DeviceParams> mergingDevices() {
+  std::vector<DeviceParams> all = {mergingDevice("ConstantStep", {})};
+  for (const bool multiplicative : {true, false}) {
+    const Value noise(multiplicative);
+    all.push_back(mergingDevice("SoftBounds", {{"mult_noise", noise}}));
+    all.push_back(mergingDevice(
+        "SoftBoundsReference",
+        {{"mult_noise", noise}, {"reference_std", Value(0.05)}, {"slope_up_dtod", Value(0.1)}}));
+    all.push_back(mergingDevice(
+        "LinearStep",
+        {{"mult_noise", noise}, {"gamma_up", Value(0.3)}, {"gamma_down", Value(0.5)}}));
+  }
+  return all;
 }
 
 struct Case {
@@ -27,8 +42,9 @@ struct Case {
   std::vector<int64_t> batches;
 };
 
-State trained(const Context &context, const UpdateParameters &update, const Case &size) {
-  PulsedDevice array(context, mergingDevice(), size.rows, size.cols, makeKey(7, 3, 1));
+State trained(const Context &context, const DeviceParams &device, const UpdateParameters &update,
+              const Case &size) {
+  PulsedDevice array(context, device, size.rows, size.cols, makeKey(7, 3, 1));
   PulsedWeightUpdater updater(update, makeKey(7, 3, 2));
   uint64_t sample = 0;
   for (size_t n = 0; n < size.batches.size(); ++n) {
@@ -45,7 +61,12 @@ State trained(const Context &context, const UpdateParameters &update, const Case
 }
 
 void expectSameTraining(const UpdateParameters &update, const Case &size) {
-  ASSERT_TRUE(sameState(trained(cpuContext(), update, size), trained(gpuContext(), update, size)));
+  const std::vector<DeviceParams> devices = mergingDevices();
+  for (size_t i = 0; i < devices.size(); ++i) {
+    SCOPED_TRACE(message(devices[i].model().name, ", setting ", i));
+    ASSERT_TRUE(sameState(trained(cpuContext(), devices[i], update, size),
+                          trained(gpuContext(), devices[i], update, size)));
+  }
 }
 
 TEST(CudaBatchNoise, Property36_EveryPulseTypeAndTrainLengthGivesTheBitsOfTheCpu) {

@@ -161,7 +161,9 @@ TEST(CudaUpdate, Property36_PulsesOneWay) {
       if (isDigital(type)) continue;
       for (const int length : {1, 31, 40}) {
         for (const char *merge : {"none", "batch"}) {
-          if (merge == std::string("batch") && model.name != "ConstantStep") continue;
+          if (merge == std::string("batch") && model.name != "ConstantStep" &&
+              model.name != "SoftBounds")
+            continue;
           const DeviceParams device = makeParams(model.name, {{"noise_merge", Value(merge)}});
           UpdateParameters update;
           update.pulse_type = type;
@@ -317,13 +319,16 @@ TEST(CudaUpdate, Property36_AListMayMixModelsMergedNoiseAndEmptyBatches) {
   const DeviceParams soft = makeParams("SoftBounds");
   const DeviceParams constant = makeParams("ConstantStep");
   const DeviceParams merging = makeParams("ConstantStep", {{"noise_merge", Value("batch")}});
+  const DeviceParams inOrder = makeParams("SoftBounds", {{"noise_merge", Value("batch")}});
   const ListedArray softArray{soft, 40, 37}, constantArray{constant, 33, 70},
-      mergingArray{merging, 64, 64}, emptyArray{constant, 8, 8, 31, 0};
+      mergingArray{merging, 64, 64}, inOrderArray{inOrder, 40, 37},
+      emptyArray{constant, 8, 8, 31, 0};
   const std::vector<std::vector<ListedArray>> lists = {
       {softArray, constantArray},
       {softArray, constantArray, softArray},
       {constantArray, mergingArray, constantArray},
       {mergingArray, mergingArray},
+      {softArray, inOrderArray, softArray},
       {constantArray, emptyArray, constantArray},
       {emptyArray, emptyArray},
       {softArray, softArray, softArray, constantArray, constantArray, mergingArray, softArray}};

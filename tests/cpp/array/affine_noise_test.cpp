@@ -363,8 +363,9 @@ TEST(AffineNoise, Property44_SteepCellsAreDeferredWhateverTheirNoise) {
       const ByRule rule = byRule(setting, batch, words);
       EXPECT_TRUE(sameBits(updated(batch, words, cpu()), rule.weights)) << nameOf(setting);
       for (const float w : rule.weights) EXPECT_TRUE(isFinite(w)) << nameOf(setting);
-      if (setting.model == "SoftBounds")
+      if (setting.model == "SoftBounds") {
         EXPECT_TRUE(sameBits(rule.weights, updated(none, words, cpu()))) << nameOf(setting);
+      }
     }
   }
 }

@@ -141,19 +141,24 @@ struct ModelLaunches {
   /// An update with noise_merge = "batch"; see cuda/array/batch_update.cuh.
   static void merge(const CellArray &array, const PulseWords &words, uint64_t *coincidences,
                     void *stream) {
-    constexpr int64_t kManyCells = int64_t{1} << 20;  // enough tiles to keep the card busy
-    constexpr int64_t kDeferredBlocks = 528;          // four of each processor of the largest cards
+    constexpr int64_t kDeferredBlocks = 528;  // four of each processor of the largest cards
     const Array<Device> a = Array<Device>::of(array);
     Launcher::clear(array.deferred, sizeof(uint32_t), stream);
-    if (!kMergesInOrder<Device> && words.kind == PulseKind::Words && words.way == PulseWay::Both &&
-        array.size() >= kManyCells && array.rows >= kTileRows && array.cols >= kTileCols &&
-        Launcher::multipliesBits()) {
-      const int64_t tiles =
-          (array.rows + kTileRows - 1) / kTileRows * ((array.cols + kTileCols - 1) / kTileCols);
-      Launcher::template launch<ModelKernel::MergeTiles>(stream, static_cast<unsigned>(tiles),
-                                                         kMergeThreads, a, words, coincidences,
-                                                         array.deferred, inFours(a));
-    } else {
+    bool tiled = false;
+    if constexpr (!kMergesInOrder<Device>) {
+      constexpr int64_t kManyCells = int64_t{1} << 20;  // enough tiles to keep the card busy
+      tiled = words.kind == PulseKind::Words && words.way == PulseWay::Both &&
+              array.size() >= kManyCells && array.rows >= kTileRows && array.cols >= kTileCols &&
+              Launcher::multipliesBits();
+      if (tiled) {
+        const int64_t tiles =
+            (array.rows + kTileRows - 1) / kTileRows * ((array.cols + kTileCols - 1) / kTileCols);
+        Launcher::template launch<ModelKernel::MergeTiles>(stream, static_cast<unsigned>(tiles),
+                                                           kMergeThreads, a, words, coincidences,
+                                                           array.deferred, inFours(a));
+      }
+    }
+    if (!tiled) {
       const int64_t blocks = (array.size() + kMergeThreads - 1) / kMergeThreads;
       Launcher::template launch<ModelKernel::MergeFlat>(stream, static_cast<unsigned>(blocks),
                                                         kMergeThreads, a, words, coincidences,

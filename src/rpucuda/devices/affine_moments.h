@@ -30,6 +30,14 @@ struct AffineMap {
   float rate;     // log(1 + k)/k for abs(k) <= 1/4
   float halving;  // 1/(2 + k), which additive noise alone needs
 
+  template <class Visitor>
+  PULSORA_HD void members(Visitor &&f) {
+    f(slope);
+    f(step);
+    f(noise);
+    f(rate);
+    f(halving);
+  }
   /// A bound of k^2/rho^2 for abs(k) <= 1/4.
   PULSORA_HD float steepness() const {
     const float k = pulsora::abs(slope);
@@ -45,13 +53,8 @@ struct AffineMaps {
 
   template <class Visitor>
   PULSORA_HD void members(Visitor &&f) {
-    for (AffineMap *map : {&up, &down}) {
-      f(map->slope);
-      f(map->step);
-      f(map->noise);
-      f(map->rate);
-      f(map->halving);
-    }
+    up.members(f);
+    down.members(f);
   }
   /// The largest slope's magnitude.
   PULSORA_HD float steepest() const {

@@ -150,8 +150,8 @@ struct PulsedParams {
     f(&P::pulse_noise, "pulse_noise", anyNumber(), "",
       "Draw the pulses of one sample at once where a closed form exists, or one by one.");
     f(&P::noise_merge, "noise_merge", anyNumber(), "",
-      "Draw noise for each sample, or once per update for all its samples ('batch': ConstantStep "
-      "only; faster, but cutting a mini-batch changes the draws).");
+      "Draw noise for each sample, or once per update for all its samples ('batch': steps constant "
+      "or linear in the weight; cutting a mini-batch changes the draws).");
     f(&P::construction_seed, "construction_seed", atLeast(0), "",
       "Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a seed have "
       "equal cells, array by array.");

@@ -1,6 +1,6 @@
 """Memory and time of training steps on the CPU, in builds of pulsora side by side.
 
-    python benchmarks/scratch_memory.py BUILD [BUILD ...] [--layers 12] [--size 512] [--rows 2048] [--rounds 5]
+    python benchmarks/scratch_memory.py BUILD [BUILD ...] [--layers 12] [--size 512] [--rows 2048]
 
 BUILD is a folder with the package `pulsora`. For each configuration, and for digital torch, a
 process of each build trains a chain of layers by plain steps; the builds take turns. Printed are

@@ -112,10 +112,15 @@ def moments_of(
     model: str,
     n: NDArray[np.int64],
     w: NDArray[np.float64],
-    params: Any,
+    params: Any,  # noqa: ANN401
     cells: Any,  # noqa: ANN401
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Mean, variance and the extremes of the mean of weights after signed counts, pulse by pulse.
+) -> tuple[NDArray[np.float64], ...]:
+    """Mean and variance of weights after signed counts, pulse by pulse, and which of them merge.
+
+    The last result is whether cells clearly keep to the limits of merged noise: the square of the
+    skewness, 12 sigma^2 times the sum of k^2 / (1 + k)^2 over the pulses, is below 0.05^2, the
+    pulses of a sample let the weight decay by at most e^0.25, k by 0.25, and five standard
+    deviations lie within the bounds on the way.
 
     The step of a pulse is t(w) = t(0) + k w, so that a pulse takes the mean m to m + t(m) and the
     variance v to (1 + k)^2 v + sigma^2 E[noise^2], of which noise is t(w), or additively t at the
@@ -130,7 +135,7 @@ def moments_of(
             for at in (zero, zero + 1)
         )
         steps.append((at_zero, at_one - at_zero, c.up if up else -c.down))
-    mean, variance, low, high = w.copy(), zero.copy(), w.copy(), w.copy()
+    mean, variance, widest, low, high = w.copy(), zero.copy(), zero.copy(), w.copy(), w.copy()
     for counts_of_sample in n:
         for pulse in range(int(abs(counts_of_sample).max(initial=0))):
             fires = abs(counts_of_sample) > pulse
@@ -143,9 +148,17 @@ def moments_of(
             if params["mult_noise"]:
                 squares = step**2 + slope**2 * variance
             variance = np.where(fires, (1 + slope) ** 2 * variance + sigma**2 * squares, variance)
-            mean = np.where(fires, mean + step, mean)
+            mean, widest = np.where(fires, mean + step, mean), np.maximum(widest, variance)
             low, high = np.minimum(low, mean), np.maximum(high, mean)
-    return mean, variance, low, high
+    pulses = np.maximum(n, 0).sum(axis=0), np.maximum(-n, 0).sum(axis=0)
+    steepness = sum(m * (k / (1 + k)) ** 2 for m, (_, k, _) in zip(pulses, steps, strict=True))
+    decay = np.max([abs(np.log1p(k)) for _, k, _ in steps], axis=0)
+    merge = ((abs(n).max(axis=0) - 1) * decay < 0.249) & (decay < 0.22)
+    if params["mult_noise"]:
+        merge &= 12 * sigma**2 * steepness < 0.8 * 0.05**2
+    lowest, highest = oracle.bounds(model, params, cells)
+    margin = 5.1 * np.sqrt(widest) + 1e-5
+    return mean, variance, merge & (high + margin < highest) & (low - margin > lowest)
 
 
 @pytest.mark.parametrize("multiplicative", [True, False])
@@ -177,17 +190,16 @@ def test_property_44_moments_in_the_order_of_samples_are_those_of_the_oracle(
             first,
         )
         before = tile.weights.astype(float)
-        mean, variance, low, high = moments_of(model, n, before, params, cells)
-        sd = np.sqrt(variance)
-        clear = (high + 6 * sd < highest - 1e-5) & (low - 6 * sd > lowest + 1e-5)
+        mean, variance, merge = moments_of(model, n, before, params, cells)
         tile.update(x, d, LR)
-        expected = mean + sd * normals_of_update(first)
-        both = clear & (n > 0).any(axis=0) & (n < 0).any(axis=0)
-        # Cells whose skewness is too large take their samples one by one, with other draws.
+        expected = mean + np.sqrt(variance) * normals_of_update(first)
+        # Other cells take their samples one by one, with other draws.
+        merged = merge & (n > 0).any(axis=0) & (n < 0).any(axis=0)
+        # A level of d at a border of rounding has another neighbour in single precision.
         close = abs(tile.weights - expected) < 3e-6
-        assert np.count_nonzero(close[both]) > 0.97 * np.count_nonzero(both)
+        assert np.count_nonzero(close[merged]) > 0.97 * np.count_nonzero(merged)
         assert np.all((tile.weights >= lowest - 1e-6) & (tile.weights <= highest + 1e-6))
-        compared += int(np.count_nonzero(both & close))
+        compared += int(np.count_nonzero(merged))
         first += samples
     assert compared > 80
 

@@ -72,40 +72,20 @@ class LaneMoments {
     }
   }
 
-  /// Takes kCount rounds of n_, from `first` on. Moments stay in registers during them.
-  template <int kCount>
-  PULSORA_HD void addSome(int first) {
-    static_assert(kCount == 1 || kCount == 4, "written out below, because loops do not vectorise");
+  /// A sample of every lane, with signed counts n.
+  PULSORA_HD void add(const float (&n)[kBlock]) {
     for (int j = 0; j < kBlock; ++j) {
       AffineMoments moments = gather<AffineMoments>(moments_, j);
-      const AffineMaps maps = gather<AffineMaps>(maps_, j);
-      addOne(moments, maps, n_[first][j]);
-      if constexpr (kCount == 4) {
-        addOne(moments, maps, n_[first + 1][j]);
-        addOne(moments, maps, n_[first + 2][j]);
-        addOne(moments, maps, n_[first + 3][j]);
-      }
+      moments.template add<kMultiplicative>(pulsora::abs(n[j]), n[j] > 0.0f,
+                                            gather<AffineMaps>(maps_, j), p_.dw_min_std);
       int m = 0;
       moments.members([&](float &value) { moments_[m++][j] = value; });
     }
   }
-  PULSORA_HD void addOne(AffineMoments &moments, const AffineMaps &maps, float n) const {
-    moments.template add<kMultiplicative>(pulsora::abs(n), n > 0.0f, maps, p_.dw_min_std);
-  }
-
-  /// Takes the rounds of n_ in their order, and empties them. A round holds signed counts.
-  PULSORA_HD void addRounds(Cells &b) {
-    if (rounds_ == 0) return;
-    load(b);
-    int r = 0;
-    for (; r + 4 <= rounds_; r += 4) addSome<4>(r);
-    for (; r < rounds_; ++r) addSome<1>(r);
-    rounds_ = 0;
-  }
 
   PULSORA_HD void runLevels(Cells &b, const PulseWords &words) {
     for (int64_t s = 0; s < words.sampleCount(); ++s) {
-      float (&n)[kBlock] = n_[rounds_];
+      float n[kBlock];
       b.countLevels(words, s, n);
       uint32_t any = 0;
       for (int j = 0; j < kBlock; ++j) {
@@ -113,21 +93,22 @@ class LaneMoments {
         pulses_[j] += count;
         any |= count;
       }
-      if (any && ++rounds_ == kMostRounds) addRounds(b);
+      if (!any) continue;
+      load(b);
+      add(n);
     }
-    addRounds(b);
   }
 
   PULSORA_HD void runDense(Cells &b, const PulseWords &words) {
     const PulseLayout layout = *words.layout;
     const uint32_t mask = slotMask(layout.slots);
+    float n[kBlock];
     bool hit = false;
     int64_t word = -1;
     for (int64_t s = 0; s < words.sampleCount(); ++s) {
       const SlotPlace place = SlotPlace::of(layout, s);
       if (place.word != word) hit = b.loadWord(words, place.word);
       word = place.word;
-      float (&n)[kBlock] = n_[rounds_];
       bool fires = hit && (b.anyD() >> place.shift & mask);
       if (fires) b.count(place.shift, mask, n, pulses_);
       for (int part = 1; part < layout.wordsPerSample; ++part) {
@@ -137,9 +118,10 @@ class LaneMoments {
         for (int j = 0; j < kBlock; ++j) n[j] = fires ? n[j] + more[j] : more[j];
         fires = true;
       }
-      if (fires && ++rounds_ == kMostRounds) addRounds(b);
+      if (!fires) continue;
+      load(b);
+      add(n);
     }
-    addRounds(b);
   }
 
   /// Coincidences are listed, and then taken in rounds: the first of every lane, then the second of
@@ -155,10 +137,7 @@ class LaneMoments {
         left &= ~(slots << shift);
         uint64_t lanes = lanesWith(b.both(), slots << shift);
         if (!lanes) continue;
-        if (rounds_ == kMostRounds) {
-          addRounds(b);
-          for (int j = 0; j < kBlock; ++j) taken_[j] = 0;
-        }
+        if (rounds_ == kMostRounds) addRounds(b);
         for (; lanes; lanes &= lanes - 1) {
           const int lane = __builtin_ctzll(lanes);
           const int round = taken_[lane]++;
@@ -173,6 +152,14 @@ class LaneMoments {
       }
     }
     addRounds(b);
+  }
+
+  PULSORA_HD void addRounds(Cells &b) {
+    if (rounds_ == 0) return;
+    load(b);
+    for (int r = 0; r < rounds_; ++r) add(n_[r]);
+    for (int j = 0; j < kBlock; ++j) taken_[j] = 0;
+    rounds_ = 0;
   }
 
   const Params &p_;

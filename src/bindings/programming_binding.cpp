@@ -36,6 +36,7 @@ void withArrays(const std::vector<SharedTile *> &tiles, const Work &work) {
   if (tiles.empty()) return;
   SharedTile::runTogether(tiles, [&] {
     std::vector<TileProgramming> arrays;
+    arrays.reserve(tiles.size());
     for (SharedTile *tile : tiles) arrays.push_back(tile->whole()->programming());
     work(arrays);
   });
@@ -103,6 +104,7 @@ void programMany(SharedTile &self, const std::vector<std::pair<py::object, py::o
                  py::handle chip) {
   const auto where = readArgument<uint64_t>(chip, "chip", between(0, double(kMostChips)));
   std::vector<ProgrammedPoint> seen;
+  seen.reserve(points.size());
   for (const auto &[number, time] : points)
     seen.push_back({readNumber(number), readTime(time), 0, where});
   self.run([&](Tile &tile) { tile.programming().programMany(seen); });

@@ -72,7 +72,7 @@ class PulsedDevice {
   void retain(const Retention &retention, RandomKey key);
   bool retains() const { return ageing_.has_value(); }
   /// The noise model of the drift; only if retains().
-  const NoiseModelParams &retentionModel() const { return ageing_->model; }
+  const NoiseModelParams &retentionModel() const { return ageing_->model; }  // NOLINT
   /// The age at which reads see the cells; 0 s without retention.
   const Age &age() const;
   bool isAged() const { return ageing_ && ageing_->age.time > 0.0; }

@@ -41,6 +41,8 @@ void PulsedDevice::requireAge(double time) const {
                 " s; choose an earlier time, or set extrapolate=True in the noise model");
 }
 
+// An array of an age has an Ageing, and drifts only then.
+// NOLINTBEGIN(bugprone-unchecked-optional-access)
 void PulsedDevice::drift(const Context &context, const Age &age) {
   requireAge(age.time);
   if (!ageing_) return;
@@ -86,6 +88,7 @@ void PulsedDevice::settle(const Context &context) {
   copy(context, rowMajor(drifted, rows_, cols_), rowMajor(weights_.data(), rows_, cols_));
   ageing_->age = {};
 }
+// NOLINTEND(bugprone-unchecked-optional-access)
 
 // The stored weights that the next pulse acts on; at an age, in `scratch`.
 const float *PulsedDevice::storedNow(const Context &context, Buffer<float> &scratch) const {

@@ -105,8 +105,8 @@ class OptionalNoiseModel {
   Value write() const { return model_ ? model_->write() : Value(); }
 
   explicit operator bool() const { return model_.has_value(); }
-  const NoiseModelParams &operator*() const { return *model_; }
-  const NoiseModelParams *operator->() const { return &*model_; }
+  const NoiseModelParams &operator*() const { return *model_; }    // NOLINT
+  const NoiseModelParams *operator->() const { return &*model_; }  // NOLINT
 
  private:
   std::optional<NoiseModelParams> model_;

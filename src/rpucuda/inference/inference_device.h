@@ -237,6 +237,7 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
     requireTime(time);
   }
   void drift(const Context &context, double time, uint64_t redraw) override;
+  using AnalogDevice::drift;
   void unprogram(const Context &context) override;
   void take(const Context &context, MatrixView<const float> weights) override {
     setWeights(context, weights, {});

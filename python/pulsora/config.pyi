@@ -38,6 +38,7 @@ _MvType: TypeAlias = Literal[
     "one_pass",
     "pos_neg_separate",
     "pos_neg_separate_digital_sum",
+    "bit_serial",
 ]
 _NoiseManagement: TypeAlias = Literal[
     "none",
@@ -257,7 +258,8 @@ class IOParameters(Parameters):
     mv_type: _MvType
     """'one_pass': all inputs at once; 'pos_neg_separate': positive and negative inputs in two
     reads that are added before the ADC; 'pos_neg_separate_digital_sum': added after it;
-    'ideal': one pass through an array without effects of its own.
+    'ideal': one pass through an array without effects of its own; 'bit_serial': the bits of
+    DAC levels one after another, each in a read of its own, added after the ADC.
     """
     inp_bound: float
     """[scaled input] >= 0. Range of the DAC, +-inp_bound; 0 is unlimited."""
@@ -271,6 +273,8 @@ class IOParameters(Parameters):
     """[scaled input] >= 0. Standard deviation of the noise on each DAC output."""
     inp_asymmetry: float
     """Negative DAC outputs are multiplied by 1 - inp_asymmetry."""
+    input_slice_bits: int
+    """[bits] >= 1 and <= 8. 'bit_serial': bits of a DAC level that one read takes."""
     out_bound: float
     """[scaled output] >= 0. Range of the ADC, +-out_bound; 0 is unlimited."""
     out_res: float
@@ -359,6 +363,7 @@ class IOParameters(Parameters):
         inp_sto_round: bool = False,
         inp_noise: float = 0.0,
         inp_asymmetry: float = 0.0,
+        input_slice_bits: int = 1,
         out_bound: float = 12.0,
         out_res: float = ...,
         out_sto_round: bool = False,

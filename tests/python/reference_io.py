@@ -17,6 +17,7 @@ from reference_random import (
     make_key,
     normal_of_sample,
     normal_pair,
+    part_key,
     uniform,
 )
 
@@ -40,6 +41,7 @@ class IO:
     inp_sto_round: bool = False
     inp_noise: float = 0.0
     inp_asymmetry: float = 0.0
+    input_slice_bits: int = 1
     out_bound: float = 12.0
     out_res: float = 1 / 510
     out_sto_round: bool = False
@@ -218,9 +220,9 @@ class AnalogRead:
         v = _convert(x / (scale if scale > 0.0 else 1.0), io.inp_res, io.inp_bound, u)
         if io.inp_bound > 0.0:
             v = np.clip(v, -io.inp_bound, io.inp_bound)
-        purpose = self._purpose(Purpose.FORWARD_INPUT_NOISE)
-        v = v + io.inp_noise * normal_of_sample(self.key, purpose, lines, sample, 2 * reads)
-        v = np.where(v < 0.0, v * (1.0 - io.inp_asymmetry), v)
+        if io.mv_type == "bit_serial":
+            return self._read_slices(w, v, sample)
+        v = self._driven(v, sample, 2 * reads)
         if io.mv_type in {"one_pass", "ideal"}:
             return self._convert_output(self._array(w, v, sample, 2 * reads), sample, 2 * reads)
         positive = self._array(w, np.maximum(v, 0.0), sample, 2 * reads)
@@ -232,6 +234,31 @@ class AnalogRead:
         first, first_clipped = self._convert_output(positive, sample, 2 * reads)
         second, second_clipped = self._convert_output(negative, sample, 2 * reads + 1)
         return first + second, first_clipped or second_clipped
+
+    def _driven(self, v: Floats, sample: int, index: int) -> Floats:
+        """The outputs of the DAC for levels v, with noise and asymmetry."""
+        io, lines = self.io, np.arange(self.in_size)
+        purpose = self._purpose(Purpose.FORWARD_INPUT_NOISE)
+        v = v + io.inp_noise * normal_of_sample(self.key, purpose, lines, sample, index)
+        return np.where(v < 0.0, v * (1.0 - io.inp_asymmetry), v)
+
+    def _read_slices(self, w: Floats, v: Floats, sample: int) -> tuple[Floats, bool]:
+        """The digits of the levels, lowest first, each read with noise of its own."""
+        io, own_key, total = self.io, self.key, np.zeros(self.out_size)
+        step = 2.0 * io.inp_bound * _fraction(io.inp_res)
+        bits = len(f"{round(io.inp_bound / step):b}")
+        base = 2**io.input_slice_bits
+        count = -(-bits // io.input_slice_bits)
+        zeros = 2 ** (count * io.input_slice_bits - bits)  # that fill the lowest digit up
+        level = np.rint(np.abs(v) / step).astype(int) * zeros
+        for number in range(count):
+            self.key = part_key(own_key, 2**31 + number)
+            digit = np.copysign(level // base**number % base, v)
+            driven = self._driven(digit * io.inp_bound / (base - 1), sample, 0)
+            y, _ = self._convert_output(self._array(w, driven, sample, 0), sample, 0)
+            total = total + y * (base - 1) * base**number * step / io.inp_bound / zeros
+        self.key = own_key
+        return total, False
 
     def _array(
         self, w: Floats, v: Floats, sample: int, index: int, seen: Floats | None = None
@@ -319,6 +346,33 @@ CASES: dict[str, dict[str, Any]] = {
         "w_read_asymmetry_dtod": 0.1,
         "out_bound": 0.5,
     },
+    "bit_serial": {
+        "mv_type": "bit_serial",
+        "bound_management": "none",
+        "inp_noise": 0.05,
+        "inp_asymmetry": 0.1,
+    },
+    "bit_serial_in_slices": {
+        "mv_type": "bit_serial",
+        "bound_management": "none",
+        "input_slice_bits": 4,
+        "inp_res": 1 / 500,
+        "inp_bound": 0.8,
+        "inp_sto_round": True,
+        "out_sto_round": True,
+        "out_scale": 1.5,
+    },
+    "bit_serial_effects": {
+        "mv_type": "bit_serial",
+        "bound_management": "none",
+        "input_slice_bits": 4,
+        "out_bound": 0.5,
+        "w_noise": 0.02,
+        "w_noise_type": "pcm_read",
+        "ir_drop": 1.0,
+        "ir_drop_gw_div_gmax": 100.0,
+        "v_offset_std": 0.05,
+    },
     "everything": {
         "mv_type": "pos_neg_separate_digital_sum",
         "inp_noise": 0.02,
@@ -343,6 +397,12 @@ CASES: dict[str, dict[str, Any]] = {
     "backward": {"_backward": True, "inp_noise": 0.1, "out_bound": 0.5},
     "backward_poor_wires": {"_backward": True, "ir_drop": 1.0, "ir_drop_gw_div_gmax": 30.0},
     "backward_managed": {"_backward": True, "bm_backward": True, "out_bound": 0.5},
+    "backward_bit_serial": {
+        "_backward": True,
+        "mv_type": "bit_serial",
+        "bound_management": "none",
+        "inp_res": 6.0,
+    },
     "backward_separate": {
         "_backward": True,
         "mv_type": "pos_neg_separate",

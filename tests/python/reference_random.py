@@ -81,6 +81,10 @@ def make_key(seed: int, tile: int, array: int) -> Key:
     return Key(key & _MASK32, key >> 32)
 
 
+def part_key(key: Key, part: int) -> Key:
+    return key if part == 0 else make_key(key.k1 << 32 | key.k0, part, 0)
+
+
 def philox4x32_10(counter: ArrayLike, key: Key) -> Words:
     """The Philox4x32-10 bijection of counters [..., 4]."""
     c = np.asarray(counter, dtype=np.uint64)

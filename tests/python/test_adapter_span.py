@@ -14,14 +14,12 @@ import pulsora as pl
 from conftest import PERFECT, same_bits
 from pulsora.nn import AnalogConv2d, AnalogLinear, GatedAdapter, LearnedGate
 from reference_io import IO, AnalogRead
-from reference_random import make_key
+from reference_random import make_key, part_key
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from numpy.typing import NDArray
-
-    from reference_random import Key
 
     Floats = NDArray[np.float64]
 
@@ -81,10 +79,6 @@ def edges(size: int, limit: int) -> list[slice]:
     count = -(-size // limit)
     marks = [i * size // count for i in range(count + 1)]
     return [slice(*pair) for pair in itertools.pairwise(marks)]
-
-
-def part_key(key: Key, part: int) -> Key:
-    return key if part == 0 else make_key(key.k1 << 32 | key.k0, part, 0)
 
 
 def oracle(

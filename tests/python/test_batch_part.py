@@ -30,6 +30,7 @@ PERIPHERIES: dict[str, dict[str, Any]] = {
         "mv_type": "pos_neg_separate_digital_sum",
         "noise_management": "abs_max_np_sum",
     },
+    "bits": {"mv_type": "bit_serial", "bound_management": "none", "inp_sto_round": True},
     "bounds": {
         "out_bound": 0.2,
         "bm_backward": True,

@@ -88,6 +88,18 @@ def test_two_passes_convert_twice_by_hand() -> None:
         assert read["array_reads"] == 2 * ALL
 
 
+def test_bits_are_converted_one_by_one_by_hand() -> None:
+    # 252 steps are 126 levels on each side, of 7 bits.
+    for bits, slices in ((1, 7), (3, 3)):
+        io = pl.IOParameters(
+            mv_type="bit_serial", inp_res=252, input_slice_bits=bits, bound_management="none"
+        )
+        read = reads_of(trained(pl.SingleConfig(forward=io)), "visible", "forward")
+        assert read["dac"] == slices * ALL * INPUTS
+        assert read["adc"] == slices * ALL * OUTPUTS
+        assert read["array_reads"] == slices * ALL
+
+
 def test_repeats_of_bound_management_by_hand() -> None:
     # Each of 100 inputs is 1 and each weight 0.5: sums of 50, 25 and 12.5 leave the range of 12.
     cells = pl.devices.ConstantStep(w_max_dtod=0.0, w_min_dtod=0.0)

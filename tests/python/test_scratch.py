@@ -132,6 +132,7 @@ def test_the_bits_do_not_depend_on_the_limit(name: str) -> None:
         {"w_noise": 0.05, "w_noise_type": "pcm_read"},
         {"ir_drop": 1.0, "mv_type": "pos_neg_separate"},
         {"inp_sto_round": True, "out_sto_round": True},
+        {"mv_type": "bit_serial", "bound_management": "none"},
     ],
     ids=str,
 )

@@ -224,8 +224,9 @@ std::vector<uint64_t *> AnalogRead::repeats() {
 ReadCounts AnalogRead::counts(const Context &context, uint64_t samples) const {
   const IOParameters &p = parameters();
   const bool splits = !p.is_perfect && p.splitsSigns();
-  const uint64_t passes = splits ? 2 : 1;
-  const uint64_t sums = splits && p.mv_type != MvType::PosNegSeparate ? 2 : 1;
+  const uint64_t slices = p.readsSlices() ? static_cast<uint64_t>(p.sliceCount()) : 1;
+  const uint64_t passes = splits ? 2 : slices;
+  const uint64_t sums = splits && p.mv_type != MvType::PosNegSeparate ? 2 : slices;
   ReadCounts counts;
   counts.samples = samples;
   counts.arrays = blocks_.size();

@@ -6,12 +6,12 @@
 
 #include "array/events.h"
 #include "core/backend.h"
-#include "core/isa_dispatch.h"
 #include "linalg/integer_product.h"
 #include "linalg/math_util.h"
 #include "numerics/abs_max.h"
 #include "periphery/gpu_read.h"
 #include "periphery/read_kernels.h"
+#include "periphery/stage_calls.h"
 
 namespace pulsora {
 namespace {
@@ -28,39 +28,6 @@ float constructNormal(RandomKey key, Pass pass, int64_t line, Spread what) {
   return normalPair(r.v[0], r.v[1]).z0;
 }
 
-// Rows per thread, in whole groups of eight samples. An element takes some four steps.
-int64_t rowGrain(int64_t cols) { return 8 * (1 + kStepsPerThread / 4 / (8 * (cols + 1))); }
-
-void convert(const Context &context, const InputStage &stage, bool measureFirst) {
-  if (context.onCpu()) {
-    const auto kernel = withIsa(context.cpu.isa, [](auto isa) { return &convertInputs<isa>; });
-    parallelRange(context, stage.list.count, rowGrain(stage.in.cols),
-                  [&](int64_t begin, int64_t end) { kernel(stage, measureFirst, begin, end); });
-    return;
-  }
-  cudaConvertInputs(context, stage, measureFirst);
-}
-
-void measure(const Context &context, const InputStage &stage) {
-  if (context.onCpu()) {
-    const auto kernel = withIsa(context.cpu.isa, [](auto isa) { return &measureInputs<isa>; });
-    parallelRange(context, stage.in.rows, rowGrain(stage.in.cols),
-                  [&](int64_t begin, int64_t end) { kernel(stage, begin, end); });
-    return;
-  }
-  cudaMeasureInputs(context, stage);
-}
-
-void finish(const Context &context, const OutputStage &stage) {
-  if (context.onCpu()) {
-    const auto kernel = withIsa(context.cpu.isa, [](auto isa) { return &finishOutputs<isa>; });
-    parallelRange(context, stage.list.count, rowGrain(stage.out.cols),
-                  [&](int64_t begin, int64_t end) { kernel(stage, begin, end); });
-    return;
-  }
-  cudaFinishOutputs(context, stage);
-}
-
 }  // namespace
 
 BlockRead::BlockRead(const Context &context, const IOParameters &parameters, Pass pass,
@@ -75,11 +42,17 @@ BlockRead::BlockRead(const Context &context, const IOParameters &parameters, Pas
   averageMax_ = Buffer<float>::zeros(context, 1);
   if (managesBounds()) repeats_ = Buffer<uint64_t>::zeros(context, 1);
   drawSpreads(context, keys.spreads);
+  if (!parameters_.readsSlices()) return;
+  for (int k = 0; k < parameters_.sliceCount(); ++k) {
+    slices_.emplace_back(context, parameters_.ofSlice(), pass, inSize, outSize, keys);
+  }
+  setNoiseKey(keys.noise);
 }
 
 void BlockRead::drawSpreads(const Context &context, RandomKey spreads) {
   const IOParameters &p = parameters_;
   if (p.is_perfect) return;
+  for (BlockRead &slice : slices_) slice.drawSpreads(context, spreads);
   const auto count = static_cast<size_t>(outSize_);
   std::vector<float> lines(3 * count);
   const float bend = p.out_nonlinearity > 0.0f ? p.out_nonlinearity / p.out_bound : 0.0f;
@@ -106,6 +79,18 @@ void BlockRead::drawSpreads(const Context &context, RandomKey spreads) {
   }
 }
 
+void BlockRead::setNoiseKey(RandomKey key) {
+  constexpr uint32_t kFirstSlice = 1U << 31;  // no block has such a number
+  key_ = key;
+  for (size_t k = 0; k < slices_.size(); ++k)
+    slices_[k].setNoiseKey(partKey(key, kFirstSlice + static_cast<uint32_t>(k)));
+}
+
+void BlockRead::setCellVariance(const float *variance) {
+  variance_ = variance;
+  for (BlockRead &slice : slices_) slice.setCellVariance(variance);
+}
+
 bool BlockRead::managesBounds() const {
   return parameters_.bound_management != BoundManagement::None && parameters_.out_bound > 0.0f &&
          (pass_ == Pass::Forward || parameters_.bm_backward);
@@ -129,6 +114,8 @@ void BlockRead::runRows(const Context &context, MatrixView<const float> weights,
                         int64_t firstRow) {
   if (parameters_.is_perfect) {
     gemm(context, 1.0f, in, weights.transposed(), 0.0f, out);
+  } else if (!slices_.empty()) {
+    readSlices(context, weights, nullptr, in, out, firstSample, firstRow);
   } else {
     readBatch(context, weights, nullptr, in, out, firstSample, firstRow);
   }
@@ -140,7 +127,11 @@ void BlockRead::run(const Context &context, MatrixView<const float> weights, con
     product(in, out);
   } else {
     reserve(context, weights, in.rows, true);
-    readBatch(context, weights, &product, in, out, firstSample, 0);
+    if (slices_.empty()) {
+      readBatch(context, weights, &product, in, out, firstSample, 0);
+    } else {
+      readSlices(context, weights, &product, in, out, firstSample, 0);
+    }
   }
 }
 
@@ -170,26 +161,31 @@ void BlockRead::readBatch(const Context &context, MatrixView<const float> weight
     readInOneLaunch(context, plain, scratch_.marks);
     return;
   }
-  const bool averages = parameters_.noise_management == NoiseManagement::AverageAbsMax;
-  if (averages) {
-    measure(context, input);
-    forEach(context, 1,
-            AverageScales{scratch_.scale.data(), in.rows, parameters_.nm_decay, averageMax_.data(),
-                          context.nonfiniteFlag, !isEvaluation(firstSample)});
-  }
+  const bool averages = measureAverages(context, input, firstSample);
   if (plainOnGpu) {
     readInStages(context, plain, averages);
     return;
   }
   for (int round = 0;; ++round) {
-    convert(context, input, round == 0 && !averages);
+    pulsora::convertInputs(context, input, round == 0 && !averages);
     multiply(context, weights, product, input.list, firstRow);
-    finish(context, output);
+    finishOutputs(context, output);
     if (round == repeats) break;
     input.list = output.list =
         rowsToRepeat(context, input.state, in.rows, firstRow, product == nullptr);
     if (input.list.count == 0) break;
   }
+}
+
+// Sets the scales of a mini-batch under average_abs_max; false under another noise management.
+bool BlockRead::measureAverages(const Context &context, const InputStage &input,
+                                uint64_t firstSample) {
+  if (parameters_.noise_management != NoiseManagement::AverageAbsMax) return false;
+  measureInputs(context, input);
+  forEach(context, 1,
+          AverageScales{input.state.scale, input.in.rows, parameters_.nm_decay, averageMax_.data(),
+                        context.nonfiniteFlag, !isEvaluation(firstSample)});
+  return true;
 }
 
 bool BlockRead::isPlain(bool product) const {
@@ -239,8 +235,8 @@ uint64_t *BlockRead::repeatCounter(const Context &context, uint64_t firstSample)
 bool BlockRead::canBeBatched(const Context &context) const {
   const IOParameters &p = parameters_;
   return !context.onCpu() && context.gpuProducts != GpuProducts::Reproducible &&
-         !integers_.exist() && !p.is_perfect && isPlain(false) && !needsInputSums() &&
-         p.noise_management != NoiseManagement::AverageAbsMax;
+         !integers_.exist() && !p.is_perfect && isPlain(false) && slices_.empty() &&
+         !needsInputSums() && p.noise_management != NoiseManagement::AverageAbsMax;
 }
 
 PlainRead BlockRead::plan(const Context &context, MatrixView<const float> weights,
@@ -256,6 +252,7 @@ PlainRead BlockRead::plan(const Context &context, MatrixView<const float> weight
 void BlockRead::reserve(const Context &context, MatrixView<const float> weights, int64_t rows,
                         bool product) {
   if (parameters_.is_perfect) return;
+  if (!slices_.empty()) return reserveSlices(context, weights, rows, product);
   const bool integers = inIntegers(product);
   const int64_t all = sumCount(integers) * rows;
   Scratch &s = scratch_;

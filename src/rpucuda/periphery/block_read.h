@@ -3,6 +3,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "array/array_keys.h"
 #include "core/buffer.h"
@@ -60,7 +61,10 @@ class BlockRead {
   /// Whether rows can be read apart: on a CPU, if a read takes one product and no whole mini-batch.
   bool rowsAreApart(const Context &context) const;
   /// The work of one row, see kStepsPerThread.
-  int64_t stepsOfRow() const { return inSize_ * outSize_ / 8 + 4 * (inSize_ + outSize_); }
+  int64_t stepsOfRow() const {
+    const auto passes = static_cast<int64_t>(slices_.empty() ? 1 : slices_.size());
+    return passes * (inSize_ * outSize_ / 8 + 4 * (inSize_ + outSize_));
+  }
 
   /// Reads a mini-batch through `product` in place of in * W^T; `weights` still sets the
   /// weight-dependent noise.
@@ -83,12 +87,12 @@ class BlockRead {
   /// `firstSample` on. Not for a perfect read.
   OneHotRead oneHot(MatrixView<const float> weights, uint64_t firstSample);
   /// Draws the noise of reads with another key from now on.
-  void setNoiseKey(RandomKey key) { key_ = key; }
+  void setNoiseKey(RandomKey key);
   /// Samples the fixed spreads of lines and converters with this key.
   void drawSpreads(const Context &context, RandomKey spreads);
   /// Variances of the cells [outSize, inSize] in a read, by which every read draws weight noise of
   /// its own in place of `w_noise`; null: none. Borrowed. Not for a perfect read.
-  void setCellVariance(const float *variance) { variance_ = variance; }
+  void setCellVariance(const float *variance);
 
   /// AnalogRead::convertInputs() of this block.
   void convertInputs(const Context &context, MatrixView<const float> in, MatrixView<float> out);
@@ -123,7 +127,8 @@ class BlockRead {
     ScratchBuffer<float> inputSums, inputSquares;  // per row
     ScratchBuffer<float> scale, worstScale;        // per row
     ScratchBuffer<int32_t> round, clipped, list;   // per row
-    ScratchBuffer<float> magnitudes, deviation;    // of the weights
+    ScratchBuffer<float> sliceInputs, sliceOutputs;
+    ScratchBuffer<float> magnitudes, deviation;  // of the weights
     Buffer<uint32_t> marks;  // on a GPU, of groups of rows; zero before and after a read
     int64_t parts = 0;       // per sum, on a GPU
   };
@@ -131,6 +136,12 @@ class BlockRead {
   void readBatch(const Context &context, MatrixView<const float> weights, const Product *product,
                  MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample,
                  int64_t firstRow);
+  void readSlices(const Context &context, MatrixView<const float> weights, const Product *product,
+                  MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample,
+                  int64_t firstRow);
+  void reserveSlices(const Context &context, MatrixView<const float> weights, int64_t rows,
+                     bool product);
+  bool measureAverages(const Context &context, const InputStage &input, uint64_t firstSample);
   InputStage inputStage(MatrixView<const float> in, uint64_t firstSample, bool inIntegers,
                         int64_t firstRow = 0);
   OutputStage outputStage(MatrixView<float> out, uint64_t firstSample, bool inIntegers,
@@ -184,10 +195,11 @@ class BlockRead {
   IntegerWeights integers_;
   float gain_ = 1.0f;  // of the output amplifier
   const float *variance_ = nullptr;
-  Buffer<float> lines_;       // noise, offset and bend of each output
-  Buffer<float> asymmetry_;   // of the cells at negative inputs; empty where there is none
-  Buffer<float> averageMax_;  // running mean of average_abs_max
-  Buffer<uint64_t> repeats_;  // one; empty without bound management
+  Buffer<float> lines_;            // noise, offset and bend of each output
+  Buffer<float> asymmetry_;        // of the cells at negative inputs; empty where there is none
+  Buffer<float> averageMax_;       // running mean of average_abs_max
+  Buffer<uint64_t> repeats_;       // one; empty without bound management
+  std::vector<BlockRead> slices_;  // of the inputs, each with noise of its own; empty: one read
   Scratch scratch_;
 };
 

@@ -18,10 +18,13 @@ namespace pulsora {
 void BlockRead::setWeightBound(double bound) {
   weightBound_ = bound;
   integers_ = {};
-  if (whyNoIntegers().empty()) integers_ = integerWeights(parameters_.integerBits(), bound);
+  for (BlockRead &slice : slices_) slice.setWeightBound(bound);
+  if (slices_.empty() && whyNoIntegers().empty())
+    integers_ = integerWeights(parameters_.integerBits(), bound);
 }
 
 std::string BlockRead::whyNoIntegers() const {
+  if (!slices_.empty()) return slices_.front().whyNoIntegers();
   std::string reason = parameters_.whyNoIntegers();
   if (!reason.empty()) return reason;
   const int bits = parameters_.integerBits();

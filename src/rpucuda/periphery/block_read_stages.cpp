@@ -114,6 +114,11 @@ OutputStage BlockRead::outputStage(MatrixView<float> out, uint64_t firstSample, 
 }
 
 OneHotRead BlockRead::oneHot(MatrixView<const float> weights, uint64_t firstSample) {
+  if (!slices_.empty()) {  // one slice drives a line with the whole range
+    OneHotRead read = slices_.front().oneHot(weights, firstSample);
+    read.output.outScale = parameters_.out_scale;
+    return read;
+  }
   OneHotRead read{};
   read.input = inputStage({nullptr, inSize_, inSize_, 0, 0}, firstSample, false);
   read.output = outputStage({nullptr, inSize_, outSize_, outSize_, 1}, firstSample, false);

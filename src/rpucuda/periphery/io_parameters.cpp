@@ -57,10 +57,36 @@ int32_t IOParameters::largestLevel() const {
   return static_cast<int32_t>(std::rint(double(inp_bound) / inputStep()));
 }
 
+int IOParameters::levelBits() const {
+  int bits = 0;
+  for (int32_t level = largestLevel(); level > 0; level >>= 1) ++bits;
+  return bits;
+}
+
+int IOParameters::sliceCount() const {
+  const auto each = static_cast<int>(input_slice_bits);
+  return (levelBits() + each - 1) / each;
+}
+
+IOParameters IOParameters::ofSlice() const {
+  IOParameters slice = *this;
+  slice.mv_type = MvType::OnePass;
+  slice.inp_res = 1.0f / static_cast<float>(2 * ((1 << input_slice_bits) - 1));
+  slice.inp_sto_round = false;
+  slice.noise_management = NoiseManagement::None;
+  slice.bound_management = BoundManagement::None;
+  slice.out_scale = 1.0f;
+  return slice;
+}
+
 std::string IOParameters::whyNoIntegers() const {
   if (is_perfect) return "is_perfect is true";
-  if (inp_res == 0.0f) return "inp_res is 0, a continuous input";
   if (inp_noise > 0.0f) return message("inp_noise is ", inp_noise);
+  return whyNoLevels();
+}
+
+std::string IOParameters::whyNoLevels() const {
+  if (inp_res == 0.0f) return "inp_res is 0, a continuous input";
   const double levels = double(inp_bound) / inputStep();
   if (levels > double(kLargestLevel) + 0.5)
     return message("inp_res is ", inp_res, ", which makes more than ", kLargestLevel,
@@ -108,6 +134,18 @@ void IOParameters::check(const ParamsCheck &c) const {
         w_read_asymmetry_dtod, "but mv_type is ", nameOf(mv_type),
         ", which reads negative inputs together with positive ones; use 'pos_neg_separate' or "
         "'pos_neg_separate_digital_sum'");
+  needs(mv_type != MvType::BitSerial || whyNoLevels().empty(), "mv_type", nameOf(mv_type),
+        "which reads the bits of levels of the DAC, but ", whyNoLevels(),
+        "; give the number of steps of the DAC as inp_res, twice that of levels on each side of 0, "
+        "as 254");
+  needs(mv_type != MvType::BitSerial || bound_management == BoundManagement::None,
+        "bound_management", nameOf(bound_management),
+        "which reads smaller inputs again, but mv_type = 'bit_serial' drives every bit with the "
+        "whole range; set bound_management = 'none', and out_bound to what the sum of one bit may "
+        "reach");
+  needs(mv_type == MvType::BitSerial || input_slice_bits == 1, "input_slice_bits", input_slice_bits,
+        "which only mv_type = 'bit_serial' knows, but mv_type is ", nameOf(mv_type),
+        "; set it to 1, or mv_type = 'bit_serial'");
   needs(out_nonlinearity == 0.0f || out_bound > 0.0f, "out_nonlinearity", out_nonlinearity,
         "relative to out_bound, which is 0 (unlimited); set out_bound");
   needs(slope_calibration == 0.0f || out_bound > 0.0f, "slope_calibration", slope_calibration,

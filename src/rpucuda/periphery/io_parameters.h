@@ -28,11 +28,11 @@ struct EnumNames<WeightNoiseType> {
 };
 
 /// How many passes a read takes, and where they are added.
-enum class MvType { Ideal, OnePass, PosNegSeparate, PosNegSeparateDigitalSum };
+enum class MvType { Ideal, OnePass, PosNegSeparate, PosNegSeparateDigitalSum, BitSerial };
 template <>
 struct EnumNames<MvType> {
   static constexpr const char *kNames[] = {"ideal", "one_pass", "pos_neg_separate",
-                                           "pos_neg_separate_digital_sum"};
+                                           "pos_neg_separate_digital_sum", "bit_serial"};
 };
 
 /// Periphery of one direction of reading an array. docs/reference/io.md has the order and the
@@ -48,6 +48,7 @@ struct IOParameters {
   bool inp_sto_round = false;
   float inp_noise = 0.0f;
   float inp_asymmetry = 0.0f;
+  int64_t input_slice_bits = 1;
 
   float out_bound = 12.0f;
   float out_res = static_cast<float>(1.0 / 510.0);
@@ -109,6 +110,9 @@ struct IOParameters {
   /// The property of these parameters because of which inputs are no integers of 15 bits; empty if
   /// they are.
   std::string whyNoIntegers() const;
+  /// The property of these parameters because of which the levels of the DAC are no integers of 15
+  /// bits; empty if they are.
+  std::string whyNoLevels() const;
   /// The largest level of the DAC, of which the range is a whole number of steps.
   int32_t largestLevel() const;
 
@@ -116,6 +120,14 @@ struct IOParameters {
   bool splitsSigns() const {
     return mv_type == MvType::PosNegSeparate || mv_type == MvType::PosNegSeparateDigitalSum;
   }
+
+  /// Whether inputs are read slice by slice, each of input_slice_bits bits of a DAC level.
+  bool readsSlices() const { return !is_perfect && mv_type == MvType::BitSerial; }
+  /// Bits of the largest level of the DAC, and its slices.
+  int levelBits() const;
+  int sliceCount() const;
+  /// The periphery with which one slice is read.
+  IOParameters ofSlice() const;
 
   template <class Visitor>
   static void fields(Visitor &f) {
@@ -135,7 +147,8 @@ struct IOParameters {
     f(&P::mv_type, "mv_type", anyNumber(), "",
       "'one_pass': all inputs at once; 'pos_neg_separate': positive and negative inputs in two "
       "reads that are added before the ADC; 'pos_neg_separate_digital_sum': added after it; "
-      "'ideal': one pass through an array without effects of its own.");
+      "'ideal': one pass through an array without effects of its own; 'bit_serial': the bits of "
+      "DAC levels one after another, each in a read of its own, added after the ADC.");
     f(&P::inp_bound, "inp_bound", nonNegative(), "scaled input",
       "Range of the DAC, +-inp_bound; 0 is unlimited.");
     f(&P::inp_res, "inp_res", nonNegative(), "of the range",
@@ -146,6 +159,8 @@ struct IOParameters {
       "Standard deviation of the noise on each DAC output.");
     f(&P::inp_asymmetry, "inp_asymmetry", anyNumber(), "",
       "Negative DAC outputs are multiplied by 1 - inp_asymmetry.");
+    f(&P::input_slice_bits, "input_slice_bits", between(1, 8), "bits",
+      "'bit_serial': bits of a DAC level that one read takes.");
   }
 
   template <class Visitor>

@@ -157,6 +157,28 @@ PULSORA_HD float convertedInput(const InputConverter &c, float x, float alpha, f
 /// Part `part` of a DAC output when positive and negative inputs are read separately.
 PULSORA_HD float signPart(float u, int part) { return part == 0 ? max(u, 0.0f) : min(u, 0.0f); }
 
+/// How the levels of a DAC are cut into slices of `bits` bits, from the highest bit of the largest
+/// level down. The lowest slice is filled up with `padding` zeros.
+struct InputSlices {
+  int bits;
+  int padding;
+
+  /// The share of the input range with which slice `slice` of a level drives a line, with the sign
+  /// of the level; slice 0 is the lowest.
+  PULSORA_HD float part(float level, int slice) const {
+    const int32_t most = (1 << bits) - 1;
+    const int32_t filled = static_cast<int32_t>(abs(level)) << padding;
+    const float share =
+        static_cast<float>(filled >> (slice * bits) & most) / static_cast<float>(most);
+    return level < 0.0f ? -share : share;
+  }
+  /// The number of levels that the whole input range stands for in a slice.
+  PULSORA_HD float worth(int slice) const {
+    return static_cast<float>(((1 << bits) - 1) << (slice * bits)) /
+           static_cast<float>(1 << padding);
+  }
+};
+
 /// Weight of input j of n in the IR drop: how far from the read-out it lies.
 PULSORA_HD float lateness(int64_t j, int64_t n) {
   const float rest = 1.0f - static_cast<float>(j) / static_cast<float>(n);

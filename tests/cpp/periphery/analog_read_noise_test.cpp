@@ -89,6 +89,24 @@ TEST(AnalogReadNoise, TheDigitalSumOfTwoReadsHasTwiceTheNoiseOfTheAnalogSum) {
   expectNoise(p, w, x, 2 * 0.05 * 0.05);
 }
 
+TEST(AnalogReadNoise, TheNoiseOfSlicesAddsUpWithTheirWeights) {
+  // Levels of 1/15, of 4 bits; a slice of b bits stands for (2^b - 1) 2^(b k) of them, or a quarter
+  // of that where two zeros fill the lowest slice of three bits up.
+  IOParameters p = plain();
+  p.out_noise = 0.05f;
+  p.mv_type = MvType::BitSerial;
+  p.inp_bound = 1.0f;
+  p.inp_res = 30.0f;
+  const Matrix w = Matrix::random(2, 8, 0.5f, 1);
+  Matrix x = Matrix::random(1, 8, 1.0f, 2);
+  for (float &v : x.values) v = std::rint(v * 15.0f) / 15.0f;
+  expectNoise(p, w, x, 0.05 * 0.05 * (1 + 4 + 16 + 64) / 225.0);
+  p.input_slice_bits = 2;
+  expectNoise(p, w, x, 0.05 * 0.05 * (9 + 144) / 225.0);
+  p.input_slice_bits = 3;
+  expectNoise(p, w, x, 0.05 * 0.05 * (49 + 56 * 56) / 16.0 / 225.0);
+}
+
 TEST(AnalogReadNoise, RepeatedReadsOfBoundManagementAreFresh) {
   // Every row is read 3 times at alpha 1, 2, 4 (out_bound 0.3, |y| = 1): what is left is the noise
   // of the last read alone, 4 times as large, in no relation to that of a first read.

@@ -78,6 +78,16 @@ TEST(IOParameters, ContradictionsAreRefusedByName) {
   expect(refusal([](P &p) { p.slope_calibration = 1.0f, p.out_res = p.out_bound = 0.0f; }),
          "slope_calibration");
   expect(refusal([](P &p) { p.mv_type = MvType::Ideal, p.ir_drop = 1.0f; }), "mv_type");
+  const auto bits = [](P &p) {
+    p.mv_type = MvType::BitSerial, p.bound_management = BoundManagement::None;
+  };
+  EXPECT_EQ(refusal(bits), "accepted");
+  expect(refusal([&](P &p) { bits(p), p.bound_management = BoundManagement::Iterative; }),
+         "bound_management");
+  expect(refusal([&](P &p) { bits(p), p.inp_res = 0.0f; }), "mv_type");
+  expect(refusal([&](P &p) { bits(p), p.inp_res = 127.0f; }), "mv_type");
+  expect(refusal([&](P &p) { bits(p), p.inp_res = 1e5f; }), "mv_type");
+  expect(refusal([](P &p) { p.input_slice_bits = 2; }), "input_slice_bits");
   EXPECT_EQ(refusal([](P &p) { p.inp_res = p.inp_bound = p.out_res = p.out_bound = 0.0f; }),
             "accepted");
 }
@@ -88,6 +98,8 @@ TEST(IOParameters, RangesAreChecked) {
   };
   EXPECT_THROW(read("out_noise", Value(-0.1)), ConfigError);
   EXPECT_THROW(read("nm_decay", Value(1.5)), ConfigError);
+  EXPECT_THROW(read("input_slice_bits", Value(0)), ConfigError);
+  EXPECT_THROW(read("input_slice_bits", Value(9)), ConfigError);
   EXPECT_THROW(read("v_offset_w_min", Value(0.5)), ConfigError);
   EXPECT_THROW(read("max_bm_factor", Value(0.5)), ConfigError);
   EXPECT_THROW(read("noise_management", Value("absmax")), ConfigError);

@@ -35,6 +35,7 @@ std::vector<Value::Map> peripheries() {
       {{"v_offset_std", 0.1}, {"r_series", 0.05}, {"out_nonlinearity", 0.2}},
       {{"mv_type", "pos_neg_separate"}, {"w_read_asymmetry_dtod", 0.1}},
       {{"mv_type", "pos_neg_separate_digital_sum"}, {"noise_management", "abs_max_np_sum"}},
+      {{"mv_type", "bit_serial"}, {"input_slice_bits", 2}, {"bound_management", "none"}},
       {{"out_bound", 0.3}, {"bm_backward", true}},
       {{"out_bound", 0.3}, {"bound_management", "iterative_worst_case"}},
       {{"is_perfect", true}},

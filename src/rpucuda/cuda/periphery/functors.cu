@@ -3,6 +3,7 @@
 #include "cuda/core/for_each.cuh"
 #include "periphery/additive_functors.h"
 #include "periphery/read_stages.h"
+#include "periphery/slice_functors.h"
 
 namespace pulsora {
 
@@ -19,6 +20,9 @@ PULSORA_ON_GPU(Magnitudes);
 PULSORA_ON_GPU(ReformInput);
 PULSORA_ON_GPU(ReadAsymmetry);
 PULSORA_ON_GPU(ReadDeviation);
+PULSORA_ON_GPU(SliceInput);
+PULSORA_ON_GPU(SliceAdder);
+PULSORA_ON_GPU(SliceResult);
 PULSORA_ON_GPU(ScaledAdder);
 PULSORA_ON_GPU(GateMultiplier);
 

@@ -45,6 +45,17 @@ TEST(CudaTile, Property36_PeripheryWithReproducibleProducts) {
       {"two passes",
        [](IOParameters &io) { io.mv_type = MvType::PosNegSeparate, io.out_bound = 0.5f; }},
       {"digital sum", [](IOParameters &io) { io.mv_type = MvType::PosNegSeparateDigitalSum; }},
+      {"bits",
+       [](IOParameters &io) {
+         io.mv_type = MvType::BitSerial, io.bound_management = BoundManagement::None;
+       }},
+      {"slices",
+       [](IOParameters &io) {
+         io.mv_type = MvType::BitSerial, io.input_slice_bits = 2;
+         io.bound_management = BoundManagement::None;
+         io.noise_management = NoiseManagement::AverageAbsMax;
+         io.inp_sto_round = io.out_sto_round = true;
+       }},
       {"weight noise",
        [](IOParameters &io) {
          io.w_noise = 0.02f, io.w_noise_type = WeightNoiseType::AdditiveConstant;

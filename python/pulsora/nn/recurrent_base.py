@@ -13,7 +13,7 @@ from pulsora._internal.checks import require_boolean
 from pulsora.nn.base import AnalogModule
 from pulsora.nn.inputs import require_type
 from pulsora.nn.linear import AnalogLinear
-from pulsora.nn.options import require_none, require_size, whole_signature
+from pulsora.nn.options import are_blank, require_none, require_size, whole_signature
 from pulsora.nn.recurrent_inputs import initial_state, require_steps
 from pulsora.nn.tiled_module import TiledModule
 
@@ -165,7 +165,9 @@ class AnalogRNNBase(TiledModule):
 
         for part in self._parts:
             layer = self._layer(part)
-            layer._write_matrix(uniform(layer.tiles.shape))  # noqa: SLF001 - of this package
+            shape = layer.tiles.shape
+            values = torch.zeros(shape, device="cpu") if are_blank() else uniform(shape)
+            layer._write_matrix(values)  # noqa: SLF001 - of this package
         with torch.no_grad():
             for bias in self._parameters.values():
                 if bias is not None:

@@ -2,6 +2,7 @@
 
 from pulsora.convert.adapters import merge
 from pulsora.convert.averages import average
+from pulsora.convert.loading import LoadedWeights, load_weights
 from pulsora.convert.model import convert_to_analog, convert_to_digital
 from pulsora.convert.periphery import with_io
 from pulsora.convert.report import ConversionReport, LayerReport, conversion_report
@@ -10,10 +11,12 @@ from pulsora.convert.seeds import reseed
 __all__ = [
     "ConversionReport",
     "LayerReport",
+    "LoadedWeights",
     "average",
     "conversion_report",
     "convert_to_analog",
     "convert_to_digital",
+    "load_weights",
     "merge",
     "reseed",
     "with_io",

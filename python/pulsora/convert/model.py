@@ -31,9 +31,8 @@ from pulsora.convert.replacing import (
     twin_of,
     weight_key,
 )
-from pulsora.convert.report import analog_parts, conversion_report
+from pulsora.convert.report import analog_parts, conversion_report, named_analog_parts
 from pulsora.nn import AnalogModule, AnalogRNNBase, GatedAdapter
-from pulsora.nn.autograd.analog_parameter import analog_arrays
 from pulsora.nn.tiles.layer_names import set_names
 
 if TYPE_CHECKING:
@@ -205,7 +204,7 @@ def converted(
         left[key] -= 1
         if is_ours and not left[key]:
             release(layer, twin)
-    set_names(analog_arrays(whole))
+    set_names((name, part.tiles) for name, part in named_analog_parts(whole))
     return whole
 
 

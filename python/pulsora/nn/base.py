@@ -291,7 +291,7 @@ class AnalogModule(WeightCarrier):
     def _take(self, weight: Tensor, bias: Tensor | None) -> None:
         """Writes weights, and a bias in cells, as `set_weights`; a digital bias stays."""
         wanted = self._wanted(weight, bias if self.analog_bias else self.bias)
-        self._warn_of_clipping(wanted, stacklevel=5)
+        self._warn_of_clipping(wanted, stacklevel=7)
         self._write(wanted, None)
 
     @torch.no_grad()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*lie outside the bounds")
 IDEAL = pl.IdealConfig(**PERFECT)
 CONFIGS = [
     pl.SingleConfig(),
@@ -226,6 +227,7 @@ def test_weights_that_were_never_loaded(
 ) -> None:
     model = pl.convert_to_analog(on_meta(), config, exclude=["table", "head", "conv"])
     model.table, model.conv = copy.deepcopy(digital.table), copy.deepcopy(digital.conv)
+    model.head.weight = model.table.weight
     text = r"was converted on torch's meta device, and its weights were never loaded: call pulsora"
     for each in (model, copy.deepcopy(model)):
         with pytest.raises(pl.StateError, match=rf"layer 'wide' .*{text}"):

@@ -24,7 +24,7 @@ class Place:
     Attributes:
         names: The names in the digital model; several of a tensor that is shared.
         shape: The shape in the digital model.
-        layer: The layer whose tiles take the values; None for a parameter or buffer of torch.
+        layers: Layers whose tiles take the values; none for a parameter or buffer of torch.
         tensor: The parameter or buffer; None for tiles.
         is_bias: Whether the values are a bias in cells, which is written with the weight.
         is_transposed: Whether the digital weight is [in_features, out_features].
@@ -35,7 +35,7 @@ class Place:
 
     names: list[str]
     shape: tuple[int, ...]
-    layer: AnalogModule | None = None
+    layers: list[AnalogModule] = field(default_factory=list)
     tensor: Tensor | None = None
     is_bias: bool = False
     is_transposed: bool = False
@@ -68,7 +68,12 @@ def digital_places(model: nn.Module) -> list[Place]:
             known = found.setdefault(key, place)
             if known is not place:
                 known.names += [name for name in place.names if name not in known.names]
-            tied = vars(module).get(COPY_OF, ()) if place.layer is not None else ()
+                known.layers += [
+                    layer
+                    for layer in place.layers
+                    if all(layer.tiles is not other.tiles for other in known.layers)
+                ]
+            tied = vars(module).get(COPY_OF, ()) if place.layers else ()
             copies += [(known, table) for table in tied]
     for place, table in copies:
         place.instead = [f"{tables[table]}.weight"] if table in tables else []
@@ -123,8 +128,8 @@ def _in_cells(layer: AnalogModule, weight: str, bias: str) -> Iterator[tuple[obj
     is_transposed = isinstance(layer, AnalogLinear) and layer.digital_class is not None
     if isinstance(layer, AnalogConvNd):
         shape = (rows, layer.in_channels // layer.groups, *layer.kernel_size)
-    place = Place([weight], shape[::-1] if is_transposed else shape, layer)
+    place = Place([weight], shape[::-1] if is_transposed else shape, [layer])
     place.is_transposed = is_transposed
     yield layer.carrier, place
     if layer.analog_bias:
-        yield (layer.carrier, "bias"), Place([bias], (rows,), layer, is_bias=True)
+        yield (layer.carrier, "bias"), Place([bias], (rows,), [layer], is_bias=True)

@@ -15,6 +15,7 @@ from pulsora._internal.weight_files import TensorReader, stored_tensors, tensor_
 from pulsora.convert.digital_names import digital_places
 from pulsora.nn import AnalogModule
 from pulsora.nn.options import place_of
+from pulsora.nn.tiles.followed_weights import FollowedWeights
 
 if TYPE_CHECKING:
     import os
@@ -115,7 +116,7 @@ def load_weights(
         for tensor in tensors:
             _require_fit(place, tensor)
     on = _device_of(model, device)
-    biases = {id(place.layer): tensors[0] for place, tensors in taken if place.is_bias}
+    biases = {place.layers[0]: tensors[0] for place, tensors in taken if place.is_bias}
     order = {each.name: number for number, each in enumerate(stored)}
     work = sorted((order[tensors[0].name], number) for number, (_, tensors) in enumerate(taken))
     shown = Shown(progress, len(taken), "tensors")
@@ -124,10 +125,10 @@ def load_weights(
             _require_one(reader, tensors)
         for _, number in work:
             place, tensors = taken[number]
-            if place.layer is None:
+            if not place.layers:
                 _fill(place, reader.read(tensors[0]), on)
             elif not place.is_bias:
-                _write(place, reader, tensors[0], biases.get(id(place.layer)))
+                _write(place, reader, tensors[0], biases.get(place.layers[0]))
             shown.add(1)
     loaded = tuple(place.names[0] for place, _ in taken)
     return LoadedWeights(loaded, tuple(missing), tuple(unexpected))
@@ -175,9 +176,10 @@ def _without_halves(
 
     Both are columns of one matrix, which is written as a whole.
     """
-    wanted = Counter(id(place.layer) for place in places if place.layer is not None)
-    there = Counter(id(place.layer) for place, _ in taken if place.layer is not None)
-    halves = [place for place, _ in taken if there[id(place.layer)] < wanted[id(place.layer)]]
+    wanted = Counter(place.layers[0] for place in places if place.layers)
+    there = Counter(place.layers[0] for place, _ in taken if place.layers)
+    cut = {layer for layer, parts in there.items() if parts < wanted[layer]}
+    halves = [place for place, _ in taken if place.layers and place.layers[0] in cut]
     whole = [(place, own) for place, own in taken if place not in halves]
     return whole, [place.names[0] for place in halves]
 
@@ -272,15 +274,17 @@ def _device_of(model: nn.Module, device: str | torch.device | None) -> torch.dev
 def _write(
     place: Place, reader: TensorReader, weight: StoredTensor, bias: StoredTensor | None
 ) -> None:
-    """Writes a weight to the tiles of its layer, with a bias in cells."""
+    """Writes a weight to the tiles of its layers, with a bias in cells."""
     added = None if bias is None else reader.read(bias).float().clone()
     values = reader.read(weight)
     values = values.T if place.is_transposed else values.flatten(1)
-    if place.layer is not None:
-        try:
-            place.layer._take(values, added)  # noqa: SLF001 - of this package
-        except ValueError as error:
-            raise type(error)(f"'{place.names[0]}': {error}") from None
+    try:
+        for layer in place.layers:
+            layer._take(values, added)  # noqa: SLF001 - of this package
+    except ValueError as error:
+        raise type(error)(f"'{place.names[0]}': {error}") from None
+    for layer in place.layers:  # the writes to others have changed a weight that they share
+        layer._keep_followed(isinstance(layer.held, FollowedWeights))  # noqa: SLF001
 
 
 def _fill(place: Place, values: Tensor, device: torch.device) -> None:
@@ -295,4 +299,4 @@ def _fill(place: Place, values: Tensor, device: torch.device) -> None:
     if isinstance(tensor, nn.Parameter):
         made = nn.Parameter(made, requires_grad=tensor.requires_grad)
     # The tensor object stays, with its attributes, for optimisers that have it.
-    torch._C._swap_tensor_impl(tensor, made)  # type: ignore[attr-defined]  # noqa: SLF001
+    torch._C._swap_tensor_impl(tensor, made)  # noqa: SLF001

@@ -33,6 +33,7 @@ from pulsora.convert.replacing import (
 )
 from pulsora.convert.report import analog_parts, conversion_report, named_analog_parts
 from pulsora.nn import AnalogModule, AnalogRNNBase, GatedAdapter
+from pulsora.nn.tiles.followed_weights import FollowedWeights
 from pulsora.nn.tiles.layer_names import set_names
 
 if TYPE_CHECKING:
@@ -189,6 +190,8 @@ def converted(
             tiles += sum(len(part.tiles) for part in analog_parts(twin))
         elif isinstance(first, AnalogModule) and isinstance(twin, AnalogModule):
             twin._share(first)  # noqa: SLF001 - of this package
+            # Its cells have these values, so that they have no change to follow.
+            twin._keep_followed(isinstance(twin.held, FollowedWeights))  # noqa: SLF001
         else:
             raise ValueError(
                 f"layer '{name}' shares its weight, but conversions[{type(layer).__name__}] gives "

@@ -158,16 +158,14 @@ class AnalogRNNBase(TiledModule):
     def _initialise(self, seed: int) -> None:
         """Draws weights and biases uniformly within +-1/sqrt(hidden_size), as torch does."""
         generator = torch.Generator().manual_seed(seed % 2**63)
-        bound = 1.0 / math.sqrt(self.hidden_size)
+        bound = 0.0 if are_blank() else 1.0 / math.sqrt(self.hidden_size)
 
         def uniform(shape: Sequence[int]) -> Tensor:
             return bound * (2.0 * torch.rand(shape, generator=generator, device="cpu") - 1.0)
 
         for part in self._parts:
             layer = self._layer(part)
-            shape = layer.tiles.shape
-            values = torch.zeros(shape, device="cpu") if are_blank() else uniform(shape)
-            layer._write_matrix(values)  # noqa: SLF001 - of this package
+            layer._write_matrix(uniform(layer.tiles.shape))  # noqa: SLF001 - of this package
         with torch.no_grad():
             for bias in self._parameters.values():
                 if bias is not None:

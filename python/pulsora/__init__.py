@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         convert_to_digital,
         load_weights,
         merge,
+        model_memory,
         reseed,
         with_io,
     )
@@ -113,6 +114,7 @@ __all__ = [
     "load_weights",
     "lowrank",
     "merge",
+    "model_memory",
     "nn",
     "noise_models",
     "optim",
@@ -149,6 +151,7 @@ _ON_FIRST_USE = {
     "drift": "pulsora.inference",
     "load_weights": "pulsora.convert",
     "merge": "pulsora.convert",
+    "model_memory": "pulsora.convert",
     "program": "pulsora.inference",
     "reseed": "pulsora.convert",
     "selftest": "pulsora.verification",

@@ -263,9 +263,7 @@ class AnalogModule(WeightCarrier):
             ValueError: for a wrong shape, a missing bias, or a bias that the layer does not have.
         """
         wanted = self._wanted(weight, bias)
-        added = self._converted_bias("bias", bias)
-        self._warn_of_clipping(wanted, stacklevel=4)
-        self._write(wanted, added)
+        self._write_and_warn(wanted, self._converted_bias("bias", bias), stacklevel=5)
 
     def _wanted(self, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Returns checked weights, and a bias in cells, as the matrix of the tiles."""
@@ -291,8 +289,17 @@ class AnalogModule(WeightCarrier):
     def _take(self, weight: Tensor, bias: Tensor | None) -> None:
         """Writes weights, and a bias in cells, as `set_weights`; a digital bias stays."""
         wanted = self._wanted(weight, bias if self.analog_bias else self.bias)
-        self._warn_of_clipping(wanted, stacklevel=7)
-        self._write(wanted, None)
+        self._write_and_warn(wanted, None, stacklevel=7)
+
+    def _write_and_warn(self, wanted: Tensor, bias: Tensor | None, stacklevel: int) -> None:
+        """Writes weights; warns of those that are confined, before if there are others already."""
+        is_new = are_blank() or self.tiles.awaits_weights
+        if not is_new:
+            self._warn_of_clipping(wanted, stacklevel)
+        self._write(wanted, bias)
+        # Bounds of all cells take longer to find than the weights that have been written.
+        if is_new and self.tiles.loses_much(wanted):
+            self._warn_of_clipping(wanted, stacklevel)
 
     @torch.no_grad()
     def _write(self, wanted: Tensor, bias: Tensor | None) -> None:

@@ -301,6 +301,13 @@ class TileArray(StatefulArray):
             for row, col, tile in self.parts()
         ]
 
+    def loses_much(self, weights: Tensor) -> bool:
+        """Whether cells differ so much from weights that were written that a warning may be due."""
+        off, wanted = self.get_weights() - weights.to(self.device), weights.to(self.device)
+        if self.scales is not None:
+            off, wanted = off / self.scales[:, None], wanted / self.scales[:, None]
+        return float(off.square().sum()) > 0.005 * float(wanted.square().sum())
+
     def _in_cells(
         self, weights: Tensor, scales: Tensor | None
     ) -> tuple[NDArray[np.float32], Tensor | None]:

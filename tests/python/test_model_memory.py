@@ -1,4 +1,4 @@
-"""What a model will take in memory, told before it is converted, beside what it takes then."""
+"""Bytes of memory of an analog model, told before it is converted, beside those that it takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the tensors of a digital model belong in the model that it was converted to."""
+"""Places of the tensors of a digital model in the model that it was converted to."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _SHOWN = 8  # names in an error
 
 @dataclass(frozen=True)
 class LoadedWeights:
-    """What `load_weights` has read.
+    """The names that `load_weights` has read, and those that it has not.
 
     Attributes:
         loaded: Names of the tensors that were read, as the model has them.

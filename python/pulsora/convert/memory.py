@@ -1,4 +1,4 @@
-"""What a model takes in memory once it is analog, told before it is converted."""
+"""Bytes of memory of an analog model, told before the model is converted."""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -379,3 +381,57 @@ def test_a_model_of_transformers(tmp_path: Path) -> None:
     require_same_state(model, converted)
     ids = torch.arange(6)[None]
     assert torch.equal(model(ids).logits, converted(ids).logits)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+def test_a_model_with_buffers_that_are_in_no_file(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    accelerate = pytest.importorskip("accelerate")
+    settings = transformers.LlamaConfig(
+        vocab_size=20, hidden_size=16, intermediate_size=32, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=32,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    digital = transformers.LlamaForCausalLM(settings).eval()
+    digital.save_pretrained(tmp_path, max_shard_size="10KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    options: dict[str, Any] = {"seed": 1, "weight_scaling": "abs_max"}
+    converted = pl.convert_to_analog(digital, pl.LRTTConfig(rank=2), **options)
+    with torch.device("meta"):
+        bare = pl.convert_to_analog(transformers.LlamaForCausalLM(settings), IDEAL)
+    with pytest.raises(ValueError, match=r"inv_freq; a model computes such buffers"):
+        pl.load_weights(bare, tmp_path)
+    with accelerate.init_empty_weights():
+        model = transformers.LlamaForCausalLM(settings).eval()
+    model = pl.convert_to_analog(model, pl.LRTTConfig(rank=2), inplace=True, **options)
+    pl.load_weights(model, tmp_path)
+    ids = torch.arange(6)[None]
+    assert torch.equal(model(ids).logits, converted(ids).logits)
+
+
+_GROWTH = """
+import re, sys, torch
+from torch import nn
+import pulsora as pl
+
+def anonymous(*_):
+    seen.append(int(re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024)
+
+seen = []
+with torch.device("meta"):
+    model = nn.Sequential(*(nn.Linear(1024, 1024, bias=False) for _ in range(24)))
+model = pl.convert_to_analog(model, pl.IdealConfig(), inplace=True)
+anonymous()
+pl.load_weights(model, sys.argv[1], progress=anonymous)
+print(max(seen) - seen[0])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_no_digital_copy_is_in_memory(tmp_path: Path) -> None:
+    layers = {f"{number}.weight": torch.rand(1024, 1024) for number in range(24)}
+    save_file(layers, tmp_path / "model.safetensors")  # 96 MiB
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", _GROWTH, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    assert float(done.stdout) < 48.0

@@ -2,6 +2,8 @@
 
 from pulsora.convert.adapters import merge
 from pulsora.convert.averages import average
+from pulsora.convert.loading import LoadedWeights, load_weights
+from pulsora.convert.memory import LayerMemory, ModelMemory, model_memory
 from pulsora.convert.model import convert_to_analog, convert_to_digital
 from pulsora.convert.periphery import with_io
 from pulsora.convert.report import ConversionReport, LayerReport, conversion_report
@@ -9,12 +11,17 @@ from pulsora.convert.seeds import reseed
 
 __all__ = [
     "ConversionReport",
+    "LayerMemory",
     "LayerReport",
+    "LoadedWeights",
+    "ModelMemory",
     "average",
     "conversion_report",
     "convert_to_analog",
     "convert_to_digital",
+    "load_weights",
     "merge",
+    "model_memory",
     "reseed",
     "with_io",
 ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import nn
 
+from pulsora.convert.layers import is_on_meta
 from pulsora.convert.outputs import (
     distance,
     holding,
@@ -109,7 +110,7 @@ def require_digital_outputs(name: str, layer: nn.Module, twin: nn.Module) -> Non
 def _change(layer: nn.Module, twin: nn.Module) -> _Change | None:
     """Compares a layer of torch and its analog twin; None where there is no way to."""
     x = random_inputs(layer)
-    if x is None or not is_readable(twin):
+    if x is None or not is_readable(twin) or is_on_meta(layer):
         return None
     held = _held(layer, twin)
     mine, its = like(layer, x), like(twin, x)

@@ -28,7 +28,19 @@ if TYPE_CHECKING:
 
     Conversion: TypeAlias = Callable[..., nn.Module]
 
-__all__ = ["TO_ANALOG", "conversion_of", "digital", "digital_recurrent", "require_twin"]
+__all__ = [
+    "TO_ANALOG",
+    "conversion_of",
+    "digital",
+    "digital_recurrent",
+    "is_on_meta",
+    "require_twin",
+]
+
+
+def is_on_meta(layer: nn.Module) -> bool:
+    """Whether a layer has a parameter on torch's meta device, without values."""
+    return any(parameter.is_meta for parameter in layer.parameters())
 
 
 def _linear(layer: nn.Linear, config: TileConfig, **options: Any) -> AnalogLinear:
@@ -84,14 +96,16 @@ def _recurrent(made: type[AnalogRNNBase], names: tuple[str, ...]) -> Conversion:
         twin = made(**arguments, config=config, **options)
         for each in analog_parts(twin):
             each.digital_dtype = layer.get_parameter("weight_ih_l0").dtype
-        twin.set_weights(dict(layer.state_dict()))
+            each.tiles.awaits_weights = is_on_meta(layer)
+        if not is_on_meta(layer):
+            twin.set_weights(dict(layer.state_dict()))
         for name, parameter in layer.named_parameters():
             part = name.removeprefix("weight_")
             if part != name:
                 matrix = cast("AnalogModule", twin.get_submodule(part))
                 matrix.carrier.requires_grad_(parameter.requires_grad)
             elif options.get("digital_bias", True):
-                parameter.data = parameter.data.to(twin.get_parameter(name).device)
+                _move_to(parameter, twin.get_parameter(name).device)
                 setattr(twin, name, parameter)
         return twin
 
@@ -126,11 +140,19 @@ def _take_over(
     """Writes the weights of a layer of torch, and takes over its bias and requires_grad."""
     bias: nn.Parameter | None = layer.bias
     made.digital_dtype = layer.weight.dtype
-    made.set_weights(layer.weight.flatten(1) if weight is None else weight, bias)
+    if is_on_meta(layer):
+        made.tiles.awaits_weights = True
+    else:
+        made.set_weights(layer.weight.flatten(1) if weight is None else weight, bias)
     made.carrier.requires_grad_(layer.weight.requires_grad)
     if bias is not None and made.bias is not None:
-        bias.data = bias.data.to(made.bias.device)
+        _move_to(bias, made.bias.device)
         made.bias = bias
+
+
+def _move_to(parameter: nn.Parameter, device: torch.device) -> None:
+    if not parameter.is_meta:
+        parameter.data = parameter.data.to(device)
 
 
 def require_twin(where: str, layer: nn.Module) -> None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from pulsora.tile import Tile
+
 __all__ = [
     "distance",
     "holding",
@@ -106,7 +108,7 @@ def _product(
     codes = None if gate is None else torch.as_tensor(gate).to(flat)
     for number, (row, col, tile) in enumerate(tiles.parts()):
         lines = flat[:, tiles.lines(number // len(tiles.cols), col)]
-        weights = torch.tensor(tile.weights) if held is None else held[row, col]
+        weights = _numbers_of(tile) if held is None else held[row, col]
         y[:, row] += lines @ weights.to(flat).T
         if codes is not None:
             a, b, alpha = tile_factors(tile)
@@ -118,6 +120,11 @@ def _product(
     added = layer.bias if bias is None else bias
     y = y if added is None else y + added
     return y.to(x.dtype).reshape(*x.shape[:-1], -1)
+
+
+def _numbers_of(tile: Tile) -> Tensor:
+    """Returns the weights of a tile without copying them once more."""
+    return torch.from_numpy(tile._core.get_weights())  # noqa: SLF001 - not read-only
 
 
 def share(dtype: torch.dtype) -> float:

@@ -25,6 +25,7 @@ __all__ = [
     "conversion_report",
     "is_conv1d",
     "mark_as_chosen",
+    "named_analog_parts",
     "own_forward",
     "tables",
     "why_digital",
@@ -147,6 +148,11 @@ def conversion_report(model: nn.Module) -> ConversionReport:
 def analog_parts(layer: nn.Module) -> Iterator[AnalogModule]:
     """Yields the analog modules of a layer: the layer itself, or its submodules."""
     return (part for part in layer.modules() if isinstance(part, AnalogModule))
+
+
+def named_analog_parts(model: nn.Module) -> Iterator[tuple[str, AnalogModule]]:
+    """Yields the analog modules of a model with their names."""
+    return (each for each in model.named_modules() if isinstance(each[1], AnalogModule))
 
 
 def mark_as_chosen(layer: nn.Module, reason: str) -> None:

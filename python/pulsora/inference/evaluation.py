@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 
+from pulsora._internal.progress import Shown
 from pulsora._internal.times import seconds
 from pulsora.inference.folding import (
     called,
@@ -110,7 +110,7 @@ def evaluate(
         require_age(arrays, time)
     count = 1 if prepare is not None or arrays else _pass_size(model, batches, memory)
     gates = age_gates(model)
-    shown = _Shown(progress, chips * len(numbers) * len(after))
+    shown = Shown(progress, chips * len(numbers) * len(after), "evaluations")
     values = np.empty((len(after), chips * len(numbers)))
     for chip in range(chips):
         points = [(number, time) for number in numbers for time in after]
@@ -242,22 +242,3 @@ def _parts(y: Any, count: int) -> list[Any]:  # noqa: ANN401
         f"the model's output is of type {type(y).__name__}; evaluate takes tensors, and tuples, "
         "lists and mappings of them"
     )
-
-
-class _Shown:
-    """Progress of an evaluation, on stderr or by a function."""
-
-    def __init__(self, progress: bool | Callable[[int, int], None], of: int) -> None:
-        self._progress = progress
-        self._of = of
-        self._done = 0
-
-    def add(self, more: int) -> None:
-        """Shows that more evaluations are done."""
-        self._done += more
-        if callable(self._progress):
-            self._progress(self._done, self._of)
-        elif self._progress:
-            end = "\n" if self._done == self._of else ""
-            sys.stderr.write(f"\r{self._done} of {self._of} evaluations{end}")
-            sys.stderr.flush()

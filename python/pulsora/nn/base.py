@@ -21,7 +21,7 @@ from pulsora.nn.autograd.readonly_weight import weight_copy
 from pulsora.nn.autograd.tile_product import read_tiles, require_untraced
 from pulsora.nn.inputs import output_type, require_input, require_type
 from pulsora.nn.master import WeightCarrier, learns_range, require_digital
-from pulsora.nn.options import place_of, require_none, whole_signature
+from pulsora.nn.options import are_blank, place_of, require_none, whole_signature
 from pulsora.nn.tiles.followed_weights import FollowedWeights
 from pulsora.nn.tiles.layer_names import described
 from pulsora.nn.tiles.tile_array import TileArray
@@ -168,6 +168,9 @@ class AnalogModule(WeightCarrier):
     def _initialise(self, seed: int) -> None:
         """Draws weights and bias uniformly within +-1/sqrt(inputs), as torch's own layers do."""
         rows, columns = self.tiles.shape
+        if are_blank():
+            self._write_matrix(torch.zeros(rows, columns, device="cpu"))
+            return
         bound = 1.0 / math.sqrt(columns - self.analog_bias)
         generator = torch.Generator().manual_seed(seed % 2**63)
         columns_too = columns + (self.bias is not None)
@@ -260,9 +263,7 @@ class AnalogModule(WeightCarrier):
             ValueError: for a wrong shape, a missing bias, or a bias that the layer does not have.
         """
         wanted = self._wanted(weight, bias)
-        added = self._converted_bias("bias", bias)
-        self._warn_of_clipping(wanted, stacklevel=4)
-        self._write(wanted, added)
+        self._write_and_warn(wanted, self._converted_bias("bias", bias), stacklevel=5)
 
     def _wanted(self, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Returns checked weights, and a bias in cells, as the matrix of the tiles."""
@@ -273,12 +274,32 @@ class AnalogModule(WeightCarrier):
         expected = (rows, columns - self.analog_bias)
         if weight.shape != expected:
             raise ValueError(f"weights have shape {list(weight.shape)}; expected {list(expected)}")
+        if weight.is_meta:
+            raise ValueError(
+                "weight is on the meta device and has no values; load them from files by "
+                "pulsora.load_weights(model, files)"
+            )
         if bias is not None and bias.shape != (rows,):
             raise ValueError(f"bias has shape {list(bias.shape)}; expected [{rows}]")
         wanted = weight.detach().float().cpu()
         if self.analog_bias and bias is not None:
             wanted = torch.cat([wanted, bias.detach().float().cpu()[:, None]], dim=1)
         return wanted
+
+    def _take(self, weight: Tensor, bias: Tensor | None) -> None:
+        """Writes weights, and a bias in cells, as `set_weights`; a digital bias stays."""
+        wanted = self._wanted(weight, bias if self.analog_bias else self.bias)
+        self._write_and_warn(wanted, None, stacklevel=7)
+
+    def _write_and_warn(self, wanted: Tensor, bias: Tensor | None, stacklevel: int) -> None:
+        """Writes weights; warns of those that are confined, before if there are others already."""
+        is_new = are_blank() or self.tiles.awaits_weights
+        if not is_new:
+            self._warn_of_clipping(wanted, stacklevel)
+        self._write(wanted, bias)
+        # Bounds of all cells take longer to find than the weights that have been written.
+        if is_new and self.tiles.loses_much(wanted):
+            self._warn_of_clipping(wanted, stacklevel)
 
     @torch.no_grad()
     def _write(self, wanted: Tensor, bias: Tensor | None) -> None:
@@ -307,6 +328,7 @@ class AnalogModule(WeightCarrier):
         """
         require_untraced()
         tiles = self.tiles
+        tiles.require_weights()
         rows, columns = tiles.shape
         groups = tiles.groups
         features = groups * (columns - self.analog_bias)

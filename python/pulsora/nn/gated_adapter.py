@@ -149,8 +149,13 @@ class GatedAdapter(WeightElsewhere):
         own: Tensor = getattr(self.base, name)
         return own if self.in_tiles and isinstance(own, WeightCopy) else base_weight(own)
 
-    def _make_tensors(self, seed: int) -> None:
+    def _place(self) -> torch.device | None:
+        """Returns the device of the base; the CPU for a base on the meta device."""
         place = next((each.device for each in self.base.parameters()), None)
+        return torch.device("cpu") if place is not None and place.type == "meta" else place
+
+    def _make_tensors(self, seed: int) -> None:
+        place = self._place()
         generator = torch.Generator().manual_seed(seed % 2**63)
         uniform = torch.rand(self.components, self.in_features, generator=generator, device="cpu")
         b = (2.0 * uniform - 1.0) / math.sqrt(self.in_features)
@@ -170,7 +175,7 @@ class GatedAdapter(WeightElsewhere):
                 f"rank = {self.rank}: an adapter in arrays has at most in_features = "
                 f"{self.in_features} components"
             )
-        place = next((each.device for each in self.base.parameters()), None)
+        place = self._place()
         settings = {"device": place, "seed": seed} | options
         down = AnalogLinear(
             self.in_features,

@@ -159,6 +159,7 @@ class WeightCarrier(TiledModule):
         if self.held is not None:
             weight = self.carrier
             weight.copy_(matrix.reshape(weight.shape))
+            self._tiles().awaits_weights = False
         if follows:
             self.held.followed(weight)  # type: ignore[union-attr]
 
@@ -171,6 +172,7 @@ class WeightCarrier(TiledModule):
             self.held.follow(self.carrier)
         if self.held is None or isinstance(self.held, FollowedWeights):
             return self._tiles().get_weights()
+        self.held.array.require_weights()
         return self.carrier.detach().reshape(self.held.array.shape).float().clone()
 
     def _shape_weight(self, shape: Sequence[int]) -> None:
@@ -194,6 +196,8 @@ class WeightCarrier(TiledModule):
         if probe.device.type == "cpu" and probe.is_shared():  # type: ignore[no-untyped-call]
             raise RuntimeError("the tiles of an analog layer cannot be shared between processes")
         place = place_of(probe.device)
+        if place != self._tiles().device:
+            self._tiles().require_weights()
         if self.held is not None:
             is_followed = self._is_followed()
             if place != self._tiles().device:
@@ -268,6 +272,8 @@ class WeightCarrier(TiledModule):
                 self._keep_followed(isinstance(self.held, FollowedWeights))
             elif isinstance(self.held, FollowedWeights):
                 self._write_matrix(self.carrier.detach().reshape(self.held.array.shape))
+            elif f"{prefix}weight" in ours:
+                self._tiles().awaits_weights = False
             return
         if not tiles:
             missing_keys.append(f"{start}*")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,14 +12,39 @@ import torch
 from pulsora._internal.parameters import suggestion
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["place_of", "require_none", "require_size", "whole_signature"]
+__all__ = [
+    "are_blank",
+    "blank_weights",
+    "place_of",
+    "require_none",
+    "require_size",
+    "whole_signature",
+]
 
 _HINTS = {
     "rpu_config": "it is called config here",
     "dtype": "tiles are in single precision; layer.to(dtype) sets the type of its bias",
 }
+
+
+_blank: ContextVar[bool] = ContextVar("blank", default=False)
+
+
+@contextmanager
+def blank_weights() -> Iterator[None]:
+    """Makes layers inside `with` begin with zeros, because their weights are written at once."""
+    token = _blank.set(True)
+    try:
+        yield
+    finally:
+        _blank.reset(token)
+
+
+def are_blank() -> bool:
+    """Whether layers that are made now begin with zeros."""
+    return _blank.get()
 
 
 def require_none(layer: str, unknown: Mapping[str, object], known: Iterable[str]) -> None:
@@ -67,7 +94,8 @@ def place_of(device: torch.device) -> torch.device:
     if device.type == "meta":
         raise ValueError(
             "an analog layer cannot be on the meta device, because its cells are sampled when it "
-            "is made; make it on 'cpu' or 'cuda'"
+            "is made; make it on 'cpu' or 'cuda', or make a digital model on the meta device and "
+            "convert it by pulsora.convert_to_analog(model, config, device='cpu')"
         )
     if device.type == "cuda" and str(device) == "cuda" and torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())

@@ -13,7 +13,7 @@ from pulsora._internal.checks import require_boolean
 from pulsora.nn.base import AnalogModule
 from pulsora.nn.inputs import require_type
 from pulsora.nn.linear import AnalogLinear
-from pulsora.nn.options import require_none, require_size, whole_signature
+from pulsora.nn.options import are_blank, require_none, require_size, whole_signature
 from pulsora.nn.recurrent_inputs import initial_state, require_steps
 from pulsora.nn.tiled_module import TiledModule
 
@@ -158,7 +158,7 @@ class AnalogRNNBase(TiledModule):
     def _initialise(self, seed: int) -> None:
         """Draws weights and biases uniformly within +-1/sqrt(hidden_size), as torch does."""
         generator = torch.Generator().manual_seed(seed % 2**63)
-        bound = 1.0 / math.sqrt(self.hidden_size)
+        bound = 0.0 if are_blank() else 1.0 / math.sqrt(self.hidden_size)
 
         def uniform(shape: Sequence[int]) -> Tensor:
             return bound * (2.0 * torch.rand(shape, generator=generator, device="cpu") - 1.0)

@@ -9,7 +9,7 @@ from torch import nn
 
 from pulsora.config import LRTTConfig, SingleConfig, TileConfig
 from pulsora.convert.hooks import move_hooks
-from pulsora.convert.model import converted_copy, replaced
+from pulsora.convert.model import converted, replaced
 from pulsora.convert.report import analog_parts, is_conv1d, mark_as_chosen, own_forward, why_digital
 from pulsora.devices import SixT1C
 from pulsora.nn import AnalogLinear, GatedAdapter
@@ -210,11 +210,11 @@ def attach(
         )
 
     if plan.base is None:
-        made = converted_copy(model, lambda *_: None, seed=seed)
+        made = converted(model, lambda *_: None, seed=seed)
     else:
         _require_alone(model, ranks)
         configs = _configs(model, plan, ranks, alphas, adapters)
-        made = converted_copy(
+        made = converted(
             model, lambda name, _: configs.get(name), seed=seed, **plan.base_options(given)
         )
     made.requires_grad_(requires_grad=False)

@@ -11,6 +11,7 @@ import torch
 
 from pulsora._internal.checks import require_folder
 from pulsora._internal.files import replace_together
+from pulsora._internal.weight_files import require_safetensors
 from pulsora.peft.settings import pattern_of, read_settings
 
 if TYPE_CHECKING:
@@ -189,23 +190,12 @@ def _factors(
 
 
 def _tensors(path: Path, data: bytes) -> dict[str, Tensor]:
-    library = _safetensors()
+    library = require_safetensors("files of PEFT")
     try:
-        tensors: dict[str, Tensor] = library.load(data)
+        tensors: dict[str, Tensor] = library.torch.load(data)
     except Exception as error:  # noqa: BLE001 - of many types
         raise ValueError(f"{path} is no complete safetensors file ({error})") from None
     return tensors
-
-
-def _safetensors() -> Any:  # noqa: ANN401 - a module
-    try:
-        import safetensors.torch  # noqa: PLC0415 - only what reads or writes these files needs it
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            "files of PEFT are read and written by safetensors; install it with pip install "
-            "'pulsora[hf]'"
-        ) from error
-    return safetensors.torch
 
 
 def write_adapter(
@@ -253,7 +243,8 @@ def write_adapter(
         # A copy, because safetensors refuses tensors that share memory (tied weights).
         tensors[f"{_PREFIX}{own}"] = value.detach().cpu().clone().contiguous()
     metadata = {"format": "pt"} | ({_MARK: "\n".join(beside.tensors)} if beside.tensors else {})
-    data: bytes = _safetensors().save(tensors, metadata=metadata)
+    library = require_safetensors("files of PEFT")
+    data: bytes = library.torch.save(tensors, metadata=metadata)
     replace_together(
         (where / _SETTINGS, f"{json.dumps(settings, indent=2)}\n".encode()),
         {where / _TENSORS: data},

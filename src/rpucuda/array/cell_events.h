@@ -59,12 +59,18 @@ PULSORA_HD float resetWeight(float w, const Response &r, const Params &p, const 
   return resetCell(w, r, p, event.resets, event.probability, key, cell, event.event);
 }
 
-/// A digital write: the cell's element of `from`, or its weight w if `from` is empty, confined to
-/// the bounds and never -0 (see clipWeight).
+/// A digital write of a weight, confined to the bounds and never -0 (see clipWeight).
+template <class Response>
+PULSORA_HD float writtenWeight(float wanted, const Response &r) {
+  return clipWeight(wanted + 0.0f, r);
+}
+
+/// A digital write of the cell's element of `from`, or of its weight w if `from` is empty.
 template <class Response>
 PULSORA_HD float writtenWeight(float w, const Response &r, MatrixView<const float> from,
                                int64_t cell) {
-  return clipWeight(from.data ? from(cell / from.cols, cell % from.cols) + 0.0f : w, r);
+  if (!from.data) return clipWeight(w, r);
+  return writtenWeight(from(cell / from.cols, cell % from.cols), r);
 }
 
 /// Bounds and mean steps of a cell at weight w, as four planes: w_max, w_min, step up, step down
@@ -88,8 +94,14 @@ struct ConstructCell {
 
   template <class Array>
   PULSORA_HD void operator()(const Array &a, int64_t i) const {
-    CellDraws draws(a.key, static_cast<uint64_t>(i));
-    typename Device::Cell cell = Device::construct(a.params, draws, i % a.cols == a.cols - 1);
+    sample(a, i, i % a.cols == a.cols - 1, {});
+  }
+
+  /// operator() for a cell whose first draws are made; `isLast` marks the last column.
+  template <class Array>
+  PULSORA_HD void sample(const Array &a, int64_t i, bool isLast, const DrawsMade &made) const {
+    CellDraws draws(a.key, static_cast<uint64_t>(i), made);
+    typename Device::Cell cell = Device::construct(a.params, draws, isLast);
     int64_t at = i;
     cell.members([&](const char *, float &value) {
       cells[at] = floatToHalf(value);

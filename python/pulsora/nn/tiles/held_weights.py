@@ -148,6 +148,7 @@ class HeldWeights:
             tile._core.program_measured(flat, number)  # noqa: SLF001 - of this package
 
     def _prepare_programming(self, weight: Tensor) -> None:
+        self.array.require_weights()
         self._unprogram()
         self.write(weight)
         self._was_programmed = False

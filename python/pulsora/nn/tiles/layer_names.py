@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from pulsora.nn.tiles.tile_array import TileArray
 
 __all__ = ["described", "named_errors", "set_names"]
 
 _NAMED = "_pulsora_names_layer"
 
 
-def set_names(arrays: Iterable[tuple[str, TileArray]]) -> None:
+class Named(Protocol):
+    """The tiles of a layer, as far as errors name them (`TileArray`)."""
+
+    name: str
+    layer_type: str
+    shape: tuple[int, int]
+
+
+def set_names(arrays: Iterable[tuple[str, Named]]) -> None:
     """Gives arrays the names of their layers in a model; shared tiles get the first name."""
     seen: set[int] = set()
     for name, array in arrays:
@@ -24,7 +30,7 @@ def set_names(arrays: Iterable[tuple[str, TileArray]]) -> None:
         seen.add(id(array))
 
 
-def described(array: TileArray) -> str:
+def described(array: Named) -> str:
     """Returns the name of the layer of an array if it is known, its type and its sizes."""
     sizes = f"{array.layer_type} {list(array.shape)}"
     return f"layer '{array.name}' ({sizes})" if array.name else f"layer {sizes}"
@@ -38,7 +44,7 @@ class named_errors:  # noqa: N801 - used as a function, like contextlib.suppress
 
     __slots__ = ("_array",)
 
-    def __init__(self, array: TileArray) -> None:
+    def __init__(self, array: Named) -> None:
         self._array = array
 
     def __enter__(self) -> None:

@@ -14,16 +14,15 @@ from pulsora.nn.tiles.checkpointing import is_evaluation, repeated_read, repeats
 from pulsora.nn.tiles.factor_pairs import TileSamples, concatenated
 from pulsora.nn.tiles.partition import configs_of_columns, even_slices, tiles_of_layer
 from pulsora.nn.tiles.patches import Patches
-from pulsora.nn.tiles.saved_tiles import restored, saved_tile
 from pulsora.nn.tiles.separate_tiles import SeparateTiles
+from pulsora.nn.tiles.stateful_array import StatefulArray
 from pulsora.nn.tiles.tile_read import ReadPosition, read
 from pulsora.nn.tiles.weight_scaling import require_finite_weights, require_scales
-from pulsora.state import StateError, to_tensors
 from pulsora.tile import Tile
 from pulsora.tile.clipping import confined
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["TileArray"]
 
 
-class TileArray:
+class TileArray(StatefulArray):
     """A matrix [out_features, in_features] spread over tiles; sums over tiles are digital.
 
     With groups the matrix is block-diagonal, as the weights of a convolution with groups: each
@@ -265,7 +264,12 @@ class TileArray:
         return made
 
     def get_weights(self) -> Tensor:
-        """Returns a copy of the weights [out_features, in_features] that a perfect read sees."""
+        """Returns a copy of the weights [out_features, in_features] that a perfect read sees.
+
+        Raises:
+            StateError: if the weights are still to come (`awaits_weights`).
+        """
+        self.require_weights()
         values = np.empty(self.shape, np.float32)
         for row, col, tile in self.parts():
             values[row, col] = tile.weights
@@ -287,6 +291,7 @@ class TileArray:
         self.changes += 1
         for row, col, tile in self.parts():
             tile._core.set_weights(matrix[row, col])  # noqa: SLF001 - without Tile's warning
+        self.awaits_weights = False
 
     def confined(self, weights: Tensor) -> list[Confined]:
         """Returns for each tile which of the weights `set_weights` would confine to bounds."""
@@ -295,6 +300,13 @@ class TileArray:
             confined(tile._core, matrix[row, col])  # noqa: SLF001
             for row, col, tile in self.parts()
         ]
+
+    def loses_much(self, weights: Tensor) -> bool:
+        """Whether cells differ so much from weights that were written that a warning may be due."""
+        off, wanted = self.get_weights() - weights.to(self.device), weights.to(self.device)
+        if self.scales is not None:
+            off, wanted = off / self.scales[:, None], wanted / self.scales[:, None]
+        return float(off.square().sum()) > 0.005 * float(wanted.square().sum())
 
     def _in_cells(
         self, weights: Tensor, scales: Tensor | None
@@ -314,87 +326,3 @@ class TileArray:
             wanted = wanted / scales[:, None]
             require_finite_weights(wanted, "divided by its scale: give a larger one")
         return wanted.numpy(), scales
-
-    def state_tensors(self) -> dict[str, Tensor]:
-        """Returns the complete state of the tiles and the scales as named tensors (copies)."""
-        scales = {} if self.scales is None else {"scales": self.scales.cpu().clone()}
-        return scales | {
-            f"{i}_{j}.{name}": torch.from_numpy(array)
-            for i, tiles in enumerate(self.grid)
-            for j, tile in enumerate(tiles)
-            for name, array in to_tensors(tile.state()).items()
-        }
-
-    def __getattr__(self, name: str) -> object:
-        """Returns the state of tile i_j, whose tensors are attributes, for tools of torch."""
-        return saved_tile(self.grid if name[:1].isdecimal() else ((),), name)
-
-    def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restores the tensors of `state_tensors`, seed and scales included.
-
-        Raises:
-            StateError: if tensors are missing, or belong to another configuration or size; nothing
-                has changed then.
-        """
-        known = {f"{i}_{j}" for i, tiles in enumerate(self.grid) for j in range(len(tiles))}
-        if others := {name.partition(".")[0] for name in tensors} - known - {"scales"}:
-            raise StateError(
-                f"there are tensors of tiles {sorted(others)}, but {self._sizes_differ()}"
-            )
-        scales = tensors.get("scales")
-        if scales is not None:
-            scales = require_scales(scales, self.shape[0]).detach().to(self.device, copy=True)
-        self.grid = [
-            [self._restored(i, j, tensors) for j in range(len(tiles))]
-            for i, tiles in enumerate(self.grid)
-        ]
-        self.scales = scales
-        self.changes += 1
-        self.seed, self.tile_id = self.grid[0][0].seed, self.grid[0][0].tile_id
-
-    def _sizes_differ(self) -> str:
-        return (
-            f"this layer is spread over {len(self.rows)} x {len(self.cols)} tiles; use the sizes "
-            "and the max_input_size and max_output_size it was saved with"
-        )
-
-    def _restored(self, i: int, j: int, tensors: Mapping[str, Tensor]) -> Tile:
-        """Makes tile (i, j) anew, in the state of its tensors."""
-        prefix = f"{i}_{j}."
-        if not any(name.startswith(prefix) for name in tensors):
-            raise StateError(f"there are no tensors '{prefix}*', but {self._sizes_differ()}")
-        # Tiles of earlier versions have perfect_bias as it was given, and go on with it.
-        configs = (self.configs[j], self.tile_config)
-        return restored(self.grid[i][j], prefix, tensors, configs, self.threads)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Returns the arguments and the state, for pickle and deepcopy.
-
-        The state is in NumPy arrays: torch would put tensors into shared memory when processes are
-        started, which is gone before they can take it.
-        """
-        return {
-            "arguments": (*self.shape, self.config),
-            "options": {
-                "seed": self.seed,
-                "tile_id": self.tile_id,
-                "device": str(self.device),
-                "threads": self.threads,
-                "groups": self.groups,
-                "scaling": self.scaling,
-                "has_bias": self.has_bias,
-                **self._limits,
-            },
-            "state": {name: tensor.numpy() for name, tensor in self.state_tensors().items()},
-            "layer": (self.name, self.layer_type),
-            "evaluated": [tile._core.evaluated for tile in self],  # noqa: SLF001
-        }
-
-    def __setstate__(self, saved: dict[str, Any]) -> None:
-        TileArray.__init__(self, *saved["arguments"], **saved["options"])
-        self.load_state_tensors(  # of tensors in earlier versions
-            {name: torch.as_tensor(values) for name, values in saved["state"].items()}
-        )
-        self.name, self.layer_type = saved.get("layer", (self.name, self.layer_type))
-        for tile, samples in zip(self, saved.get("evaluated", ()), strict=False):
-            tile._core.evaluated = samples  # noqa: SLF001

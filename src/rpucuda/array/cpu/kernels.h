@@ -50,6 +50,33 @@ struct Array {
   }
 };
 
+/// The first draws of kPhiloxBatch neighbouring cells (CellDraws).
+template <Isa isa>
+struct CellBatch {
+  static constexpr uint32_t kMost = 4;  // blocks of two draws; more are drawn cell by cell
+
+  uint32_t blocks = 0;
+  float normals[2 * kMost][kPhiloxBatch] = {};
+  float uniforms[2 * kMost][kPhiloxBatch] = {};
+
+  PULSORA_HD void draw(RandomKey key, uint32_t first) {
+    PhiloxBatch batch;
+    for (uint32_t b = 0; b < blocks; ++b) {
+      drawBatch(key, Purpose::Construct, first, 0, b, batch);
+      for (int k = 0; k < kPhiloxBatch; ++k) {
+        const NormalPair pair = normalPair(batch.words[0][k], batch.words[1][k]);
+        normals[2 * b][k] = pair.z0;
+        normals[2 * b + 1][k] = pair.z1;
+        uniforms[2 * b][k] = uniform(batch.words[2][k]);
+        uniforms[2 * b + 1][k] = uniform(batch.words[3][k]);
+      }
+    }
+  }
+  PULSORA_HD DrawsMade of(int64_t cell) const {
+    return {&normals[0][cell], &uniforms[0][cell], 2 * blocks, kPhiloxBatch};
+  }
+};
+
 template <Isa isa, class Device>
 struct Kernels {
   using Params = typename Device::Params;
@@ -131,9 +158,27 @@ struct Kernels {
     for (int64_t i = begin; i < end; ++i) work(a, i);
   }
 
+  /// Samples cells, with the draws of kPhiloxBatch neighbours in vectors.
   static void construct(const SampledCells &a, uint16_t *cells, int64_t begin, int64_t end,
                         void *) {
-    overCells(Array<Device>::of(a), ConstructCell<Device>{cells}, begin, end);
+    if (begin >= end) return;
+    const Array<Device> array = Array<Device>::of(a);
+    const ConstructCell<Device> work{cells};
+    CellDraws trial(array.key, static_cast<uint64_t>(begin));
+    static_cast<void>(Device::construct(array.params, trial, false));
+    CellBatch<isa> batch;
+    batch.blocks = pulsora::min((trial.used() + 1) / 2, CellBatch<isa>::kMost);
+    int64_t column = begin % array.cols;
+    for (int64_t first = begin; first < end; first += kPhiloxBatch) {
+      batch.draw(array.key, static_cast<uint32_t>(first));
+      const int64_t left = end - first;
+      const int64_t count = left < kPhiloxBatch ? left : kPhiloxBatch;
+      for (int64_t k = 0; k < count; ++k) {
+        const bool isLast = column == array.cols - 1;
+        work.sample(array, first + k, isLast, batch.of(k));
+        column = isLast ? 0 : column + 1;
+      }
+    }
   }
   static void describe(const SampledCells &a, const float *weights, float *out, int64_t begin,
                        int64_t end, void *) {
@@ -153,7 +198,16 @@ struct Kernels {
   }
   static void write(const CellArray &a, MatrixView<const float> from, int64_t begin, int64_t end,
                     void *) {
-    overCells(Array<Device>::of(a), WriteCell{from}, begin, end);
+    const Array<Device> array = Array<Device>::of(a);
+    if (!from.data) return overCells(array, WriteCell{from}, begin, end);
+    for (int64_t i = begin; i < end;) {  // row by row, so that no element needs a division
+      const int64_t row = i / from.cols;
+      const int64_t first = row * from.cols;
+      const int64_t last = pulsora::min(first + from.cols, end);
+      const float *wanted = from.data + row * from.rowStride;
+      for (; i < last; ++i)
+        array.weights[i] = writtenWeight(wanted[(i - first) * from.colStride], array.response(i));
+    }
   }
 
   // --- cells of visited lines

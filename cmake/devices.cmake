@@ -81,6 +81,10 @@ endfunction()
 # set.
 function(pulsora_add_cpu_kernels target)
   file(GLOB_RECURSE isa_sources CONFIGURE_DEPENDS ${PULSORA_SOURCE_DIR}/*_isa.cpp)
+  # Both options keep GCC from copying a loop's body for the special cases of logarithms and powers in a row, which
+  # makes branches of selections: the loop would not vectorise.
+  set_source_files_properties(${PULSORA_SOURCE_DIR}/noise_models/realise_isa.cpp PROPERTIES COMPILE_OPTIONS
+    "$<$<CXX_COMPILER_ID:GNU>:-fno-thread-jumps;-fno-tree-pre>")
   foreach(ISA IN LISTS PULSORA_CPU_ISAS)
     string(TOLOWER ${ISA} isa)
     pulsora_generate_kernels(pulsed_kernels_cpu.cpp.in pulsed_kernels "_${isa}.cpp" kernels)

@@ -31,8 +31,15 @@ struct RowNormaliser {
   int64_t cols;
   float *to;
 
-  PULSORA_HD void operator()(int64_t i) const {
-    const float s = scale[i / cols];
+  PULSORA_HD void operator()(int64_t i) const { normalise(i, scale[i / cols]); }
+  /// All of a row, without a division for each index.
+  void row(int64_t i) const {
+    const float s = scale[i];
+    for (int64_t j = i * cols; j < (i + 1) * cols; ++j) normalise(j, s);
+  }
+
+ private:
+  PULSORA_HD void normalise(int64_t i, float s) const {
     to[i] = s > 0.0f ? pulsora::clamp(from[i] / s, -1.0f, 1.0f) : 0.0f;
   }
 };

@@ -164,8 +164,15 @@ void InferenceDevice::normalise(const Context &context) {
     rowAbsMax(context, rowMajor<const float>(scale_.data(), 1, dSize_), range_.data());
     forEach(context, dSize_, Spreader{range_.data(), scale_.data()});
   }
-  forEach(context, dSize_ * xSize_,
-          RowNormaliser{weights_.data(), scale_.data(), xSize_, wanted_.data()});
+  const RowNormaliser normaliser{weights_.data(), scale_.data(), xSize_, wanted_.data()};
+  if (context.onCpu()) {
+    parallelRange(context, dSize_, 1 + kStepsPerThread / (xSize_ + 1),
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t i = begin; i < end; ++i) normaliser.row(i);
+                  });
+  } else {
+    forEach(context, dSize_ * xSize_, normaliser);
+  }
   restoreScales(context);
   dirty_ = false;
 }

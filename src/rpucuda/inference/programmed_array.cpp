@@ -4,6 +4,7 @@
 #include "inference/functors.h"
 #include "inference/inference_device.h"
 #include "linalg/math_util.h"
+#include "periphery/one_hot_sums.h"
 
 // The programmed array of an InferenceDevice: programming, drift, compensation, conductances.
 
@@ -72,7 +73,11 @@ void InferenceDevice::programMeasured(const Context &context, const float *condu
 void InferenceDevice::begin(const Context &context, uint64_t number, uint64_t chip) {
   realised_.reserve(context, dSize_ * xSize_);
   if (isWindowed()) variance_.reserve(context, dSize_ * xSize_);
-  normalise(context);
+  if (dirty_) {
+    normalise(context);
+  } else {
+    restoreScales(context);
+  }
   useChip(context, chip);
   status_ = Status::Programmed;
   isModified_ = false;
@@ -225,7 +230,7 @@ void InferenceDevice::readOut(const Context &context, const ProgrammedPoint &poi
   }
   readout_.setNoiseKey(keyAt(keys_.ofRead(0, Role::Readout).noise, point));
   readout_.setCellVariance(variance);
-  sumRows(context, dSize_, xSize_, OneHotMagnitude{readout_.oneHot(seen, 0)}, sums.data());
+  sumOneHot(context, readout_.oneHot(seen, 0), sums.data());
 }
 
 // Takes the sums that readouts of the programming of a point are compared with. Unless these are of

@@ -18,6 +18,11 @@ struct CustomDrift : PowerLawOf<CustomDrift> {
     FloatList nu_mean = listOf(0.05f, 0.05f);
     FloatList nu_std = listOf(0.01f, 0.01f);
 
+    template <class Visit>
+    PULSORA_HD void usual(const Visit &visit) {
+      PcmParams::usual(visit);
+      visit(g.count, 2);
+    }
     template <class Visitor>
     static void fields(Visitor &f) {
       using P = Params;

@@ -30,6 +30,10 @@ struct Exponential {
     FloatList tau_std = listOf(0.0f, 0.0f);
     FloatList read_noise = listOf(0.0f, 0.0f);
 
+    template <class Visit>
+    PULSORA_HD void usual(const Visit &visit) {
+      visit(g.count, 2);
+    }
     template <class Visitor>
     static void fields(Visitor &f) {
       using P = Params;
@@ -66,6 +70,7 @@ struct Exponential {
   static double ageOf(double t, const Params &) { return t; }
   static Time timeOf(double t, const Params &) { return {static_cast<float>(t)}; }
 
+  PULSORA_HD static bool drifts(const Time &time) { return time.seconds > 0.0f; }
   PULSORA_HD static float programmed(float target, float xi, const Params &p) {
     const float sigma = valueAt(p.sigma, placeOf(p.g, target / p.g_max));
     return pulsora::max(pulsora::fma(p.prog_noise_scale * sigma, xi, target), 0.0f);

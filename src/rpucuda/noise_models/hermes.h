@@ -33,6 +33,10 @@ struct Hermes : PowerLawOf<Hermes> {
       t_0 = 300.0f;
       t_read = 512e-9f;
     }
+    template <class Visit>
+    PULSORA_HD void usual(const Visit &visit) {
+      visit(num_devices, 2);
+    }
     template <class Visitor>
     static void fields(Visitor &f) {
       using P = Params;

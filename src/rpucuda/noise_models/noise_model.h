@@ -25,10 +25,24 @@
 //     static double ageOf(double t, const Params &);            // of the device, for its 1/f noise
 //   };
 //
-// programmed(), drifted(), readSigma() and limited() are PULSORA_HD. Conductances are in uS, times
+// Two members are optional; a realisation on a CPU is faster with them, and has the same bits:
+//
+//     static bool drifts(const Time &);       // false where drifted() is `programmed` for all devices
+//     void Params::usual(const Visit &visit); // visit(number, usual) for the lengths of loops, which
+//                                             // then have code of their own if all have usual values
+//
+// Functions of a device and both of these are PULSORA_HD. Conductances are in uS, times
 // in s since the end of programming; xi is standard normal. power_law.h and shift.h have the two
 // laws of which most models are instances. A line in cmake/noise_models.cmake registers a model,
 // and so does registerNoiseSource() (runtime/device_source.h) while a program runs.
+
+// Before a loop of a model: if its length is a constant of at most 4, it is unrolled, and the loop
+// over devices around it vectorises. GCC alone needs to be told.
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
+#define PULSORA_UNROLL_4 _Pragma("GCC unroll 4")
+#else
+#define PULSORA_UNROLL_4
+#endif
 
 namespace pulsora {
 
@@ -89,16 +103,24 @@ struct DeviceReading {
   float sigma;
 };
 
-/// The reading of a device that was programmed from `target` to `programmed`. The share `frozen` of
-/// the standard deviation of its read noise belongs to the conductance.
+/// The reading of a device that drifted from `programmed` to `drifted`, with the normal `xi` of its
+/// read noise. The share `frozen` of the standard deviation of that noise belongs to the
+/// conductance.
+template <class Model>
+PULSORA_HD DeviceReading readingOfDrifted(float drifted, float programmed, float xi,
+                                          const typename Model::Time &time,
+                                          const typename Model::Params &p, float frozen) {
+  const float sigma = Model::readSigma(drifted, programmed, time, p);
+  return {Model::limited(pulsora::fma(frozen * sigma, xi, drifted), time, p), sigma};
+}
+
+/// The reading of a device that was programmed from `target` to `programmed`.
 template <class Model>
 PULSORA_HD DeviceReading readingOf(float target, float programmed, const DeviceDraws &draws,
                                    const typename Model::Time &time,
                                    const typename Model::Params &p, float frozen) {
   const float drifted = Model::drifted(target, programmed, draws.drift, time, p);
-  const float sigma = Model::readSigma(drifted, programmed, time, p);
-  const float g = Model::limited(pulsora::fma(frozen * sigma, draws.read, drifted), time, p);
-  return {g, sigma};
+  return readingOfDrifted<Model>(drifted, programmed, draws.read, time, p, frozen);
 }
 
 /// The conductance that a read sees of a device with this target, all read noise being frozen.
@@ -120,6 +142,7 @@ inline double slowShare(double age, double duration, double window) {
 /// c_0 + c_1 x + ... with the coefficients of a list.
 PULSORA_HD float polynomialOf(const FloatList &coefficients, float x) {
   float sum = 0.0f;
+  PULSORA_UNROLL_4
   for (int i = coefficients.count - 1; i >= 0; --i)
     // The analyzer does not know that a list counts its numbers.
     // NOLINTNEXTLINE(clang-analyzer-security.ArrayBound)

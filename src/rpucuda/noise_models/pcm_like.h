@@ -9,6 +9,10 @@ struct PcmParams : PowerLawParams {
   FloatList prog_coeff = listOf(0.26348f, 1.9650f, -1.1731f);
   float prog_coeff_g_max_reference = 25.0f;
 
+  template <class Visit>
+  PULSORA_HD void usual(const Visit &visit) {
+    visit(prog_coeff.count, 3);
+  }
   template <class Visitor>
   static void fields(Visitor &f) {
     using P = PcmParams;
@@ -31,9 +35,11 @@ struct PcmParams : PowerLawParams {
   }
 };
 
-/// Q of phase-change memory for a programmed conductance g relative to g_max.
+/// Q of phase-change memory for a programmed conductance g relative to g_max. Below g = 2e-5 the
+/// power is less than 0.001; to bound g there saves the slow arithmetic of subnormal numbers.
 PULSORA_HD float pcmReadNoise(float g) {
-  return pulsora::min(0.0088f / pulsora::max(pulsora::pow(g, 0.65f), 0.001f), 0.2f);
+  const float power = pulsora::pow(pulsora::max(g, 2e-5f), 0.65f);
+  return pulsora::min(0.0088f / pulsora::max(power, 0.001f), 0.2f);
 }
 
 /// Phase-change memory as measured by Nandakumar et al.

@@ -63,6 +63,7 @@ struct PowerLawOf {
     return t + static_cast<double>(p.t_0);
   }
 
+  PULSORA_HD static bool drifts(const Time &time) { return time.logRatio > 0.0f; }
   template <class P>
   PULSORA_HD static float programmed(float target, float xi, const P &p) {
     const float sigma = p.prog_noise_scale * Curves::programSigma(target, p);
@@ -105,6 +106,10 @@ struct PowerLaw : PowerLawOf<PowerLaw> {
     FloatList nu_std = listOf(0.0f, 0.0f);
     FloatList read_noise = listOf(0.0f, 0.0f);
 
+    template <class Visit>
+    PULSORA_HD void usual(const Visit &visit) {
+      visit(g.count, 2);
+    }
     template <class Visitor>
     static void fields(Visitor &f) {
       using P = Params;

@@ -55,6 +55,7 @@ struct ReRamCMO {
     return {static_cast<float>(std::log(t)),
             static_cast<float>(std::sqrt(growth > 0.0 ? growth : 0.0)), true};
   }
+  PULSORA_HD static bool drifts(const Time &time) { return time.begun; }
   PULSORA_HD static float programmed(float target, float xi, const Params &p) {
     const bool narrow = p.acceptance_range < 1.0f;
     const float sigma = narrow ? pulsora::fma(0.00106879f, target, 0.00081107f)

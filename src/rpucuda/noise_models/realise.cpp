@@ -16,7 +16,7 @@ RandomKey keyFor(RandomKey key, uint64_t number) {
   return makeKey(bitsOf(key), static_cast<uint32_t>(number >> 32), static_cast<uint32_t>(number));
 }
 
-constexpr int64_t kStepsOfGroup = 1024;
+constexpr int64_t kStepsOfGroup = 64;
 
 /// Calls onCpu(begin, end) for parts of the groups.
 template <class OnCpu>

@@ -84,10 +84,8 @@ struct Realise {
       for (int l = 0; l < 8; ++l) {
         if (cell >= r.cells) break;
         if (r.conductances) r.conductances[cell * devices + k] = g[l];
-        weight =
-            pulsora::fma(r.cell.device[k].share, (g[l] - p.g_min) / (p.g_max - p.g_min), weight);
-        const float spread = r.cell.device[k].share * (r.fresh * sigma[l] / (p.g_max - p.g_min));
-        variance = pulsora::fma(spread, spread, variance);
+        weight = weightWith(k, g[l], weight);
+        variance = varianceWith(k, sigma[l], variance);
         if (++k < devices) continue;
         if (r.weights) r.weights[cell] = weight;
         if (r.variance) r.variance[cell] = variance;
@@ -99,12 +97,35 @@ struct Realise {
     }
   }
 
+  /// The target in uS of device k of a cell for a weight.
+  PULSORA_HD float targetOf(float w, int k) const {
+    return pulsora::fma(r.cell.target(w, k), p.g_max - p.g_min, p.g_min);
+  }
+  /// The weight of a cell's devices up to device k, of conductance g, where `weight` is that of the
+  /// devices before.
+  PULSORA_HD float weightWith(int k, float g, float weight) const {
+    return pulsora::fma(r.cell.device[k].share, (g - p.g_min) / (p.g_max - p.g_min), weight);
+  }
+  /// The same for the variance that reads draw, with device k's standard deviation.
+  PULSORA_HD float varianceWith(int k, float sigma, float variance) const {
+    const float spread = r.cell.device[k].share * (r.fresh * sigma / (p.g_max - p.g_min));
+    return pulsora::fma(spread, spread, variance);
+  }
+  /// `device` where a random word does not make it stuck; else its stuck value for each end.
+  PULSORA_HD float stuck(uint32_t word, float device, float low, float high) const {
+    const float u = uniform(word);
+    device = pulsora::select(u < r.stuckLow, low, device);
+    return pulsora::select(u >= 1.0f - r.stuckHigh, high, device);
+  }
+  /// Whether devices may be stuck.
+  PULSORA_HD bool sticks() const { return r.stuckLow + r.stuckHigh > 0.0f && !r.measured; }
+
  private:
   /// Targets in uS of eight devices from device k of a cell on.
   PULSORA_HD void targets(int64_t cell, int k, float *target) const {
     for (int l = 0; l < 8; ++l) {
       const float w = r.wanted && cell < r.cells ? r.wanted[cell] : 0.0f;
-      target[l] = pulsora::fma(r.cell.target(w, k), p.g_max - p.g_min, p.g_min);
+      target[l] = targetOf(w, k);
       const bool last = k + 1 == r.cell.devices;
       cell += last ? 1 : 0;
       k = last ? 0 : k + 1;
@@ -140,17 +161,13 @@ struct Realise {
         sigma[l] = seen.sigma;
       }
     }
-    if (r.stuckLow + r.stuckHigh > 0.0f && !r.measured) {
+    if (sticks()) {
       for (uint32_t half = 0; half < 2; ++half) {
         const Philox4 words = draw(r.keys.chip, Purpose::Program, block, 0, kStuckIndex + half);
         for (uint32_t l = 0; l < 4; ++l) {
-          const float u = uniform(words.v[l]);
-          float &device = g[4 * half + l];
-          const bool low = u < r.stuckLow;
-          const bool high = u >= 1.0f - r.stuckHigh;
-          device = pulsora::select(low, p.g_min, device);
-          device = pulsora::select(high, p.g_max, device);
-          sigma[4 * half + l] = low || high ? 0.0f : sigma[4 * half + l];
+          const uint32_t at = 4 * half + l;
+          g[at] = stuck(words.v[l], g[at], p.g_min, p.g_max);
+          sigma[at] = stuck(words.v[l], sigma[at], 0.0f, 0.0f);
         }
       }
     }

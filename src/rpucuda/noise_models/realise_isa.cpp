@@ -1,11 +1,12 @@
 #include "noise_model_list.h"
 #include "noise_models/realise.h"
+#include "noise_models/realise_lanes.h"
 
 namespace pulsora {
 
 template <Isa isa, class Model>
 void realiseGroups(const Realise<Model> &realise, int64_t begin, int64_t end) {
-  for (int64_t group = begin; group < end; ++group) realise(group);
+  RealiseLanes<isa, Model>::run(realise, begin, end);
 }
 
 #define PULSORA_REALISE(Model)                                                        \

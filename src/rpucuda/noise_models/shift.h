@@ -78,6 +78,7 @@ struct ShiftOf {
     return t;
   }
 
+  PULSORA_HD static bool drifts(const Time &time) { return time.begun; }
   template <class P>
   PULSORA_HD static float programmed(float target, float xi, const P &p) {
     const float mean = pulsora::fma(p.drift_scale, Curves::shift(target, 0, p), target);
@@ -132,6 +133,10 @@ struct Shift : ShiftOf<Shift> {
     FloatList sigma = listOf(0.0f, 0.0f);
     bool extrapolate = false;
 
+    template <class Visit>
+    PULSORA_HD void usual(const Visit &visit) {
+      visit(g.count, 2);
+    }
     template <class Visitor>
     static void fields(Visitor &f) {
       using P = Params;

@@ -20,6 +20,10 @@ struct StateIndependent : PowerLawOf<StateIndependent> {
     float drift_nu_mean = 0.1f;
     float drift_nu_std = 0.05f;
 
+    template <class Visit>
+    PULSORA_HD void usual(const Visit &visit) {
+      visit(prog_coeff.count, 1);
+    }
     template <class Visitor>
     static void fields(Visitor &f) {
       using P = Params;

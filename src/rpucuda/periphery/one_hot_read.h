@@ -4,6 +4,21 @@
 
 namespace pulsora {
 
+/// The sums of a line of which one input is driven, by u, at a cell of weight w. The squares are
+/// the variance of the cell's weight noise if it is `given`, else 1, or |w| if `ofMagnitude`; times
+/// u^2.
+PULSORA_HD LineSums sumsOfOne(float w, float u, float late, bool ofMagnitude, bool given,
+                              float variance) {
+  LineSums in;
+  in.sum = w * u;
+  in.absSum = pulsora::abs(in.sum);
+  in.lateSum = in.sum * late;
+  const float square = ofMagnitude ? pulsora::abs(w) * u * u : u * u;
+  in.squares = given ? variance * u * u : square;
+  in.inputSum = u;
+  return in;
+}
+
 /// Readings of all outputs for a single input of 1, the other lines at rest: read j drives line j
 /// in sample number firstSample + j, in one pass of scale 1, without bound management. Each
 /// reading depends on one cell alone.
@@ -23,13 +38,10 @@ struct OneHotRead {
   PULSORA_HD float operator()(int64_t line, int64_t j) const {
     const float u = driven(j);
     const float w = weights(line, j);
-    LineSums in[2];
-    in[0].sum = w * u;
-    in[0].absSum = pulsora::abs(in[0].sum);
-    in[0].lateSum = in[0].sum * lateness(j, weights.cols);
-    in[0].squares = noiseOfMagnitude ? pulsora::abs(w) * u * u : u * u;
-    if (variances.data) in[0].squares = variances(line, j) * u * u;
-    in[0].inputSum = u;
+    const bool given = variances.data != nullptr;
+    const LineSums in[2] = {sumsOfOne(w, u, lateness(j, weights.cols), noiseOfMagnitude, given,
+                                      given ? variances(line, j) : 0.0f),
+                            {}};
     const OutputDraws draws[2] = {drawsOf(line, j), {}};
     const LineSpread spread{output.lineNoise[line], output.lineOffset[line], output.lineBend[line]};
     const Reading reading =
@@ -39,7 +51,7 @@ struct OneHotRead {
     return reading.value * output.outScale;
   }
 
- private:
+  /// The converted input of 1 of line j.
   PULSORA_HD float driven(int64_t j) const {
     const StageDraws &d = input.draws;
     const auto line = static_cast<uint64_t>(j);
@@ -51,6 +63,14 @@ struct OneHotRead {
         c.dac.stochastic ? uniform(draw(d.key, d.round, line, sample, drawIndex(0, 0)).v[0]) : 0.0f;
     return convertedInput(c, 1.0f, 1.0f, z, u);
   }
+  /// The uniform number of the ADC's stochastic rounding.
+  PULSORA_HD float roundingOf(int64_t line, int64_t j) const {
+    const StageDraws &d = output.draws;
+    const uint64_t sample = d.firstSample + static_cast<uint64_t>(j);
+    return uniform(draw(d.key, d.round, static_cast<uint64_t>(line), sample, drawIndex(0, 0)).v[0]);
+  }
+
+ private:
   PULSORA_HD OutputDraws drawsOf(int64_t line, int64_t j) const {
     const StageDraws &d = output.draws;
     const auto element = static_cast<uint64_t>(line);
@@ -60,8 +80,7 @@ struct OneHotRead {
     if (output.hasEffects && output.effects.weightNoise > 0.0f)
       draws.weight = normalOfSample(d.key, d.weight, element, sample, index);
     if (output.noisy) draws.noise = normalOfSample(d.key, d.noise, element, sample, index);
-    if (output.converter.adc.stochastic)
-      draws.round = uniform(draw(d.key, d.round, element, sample, index).v[0]);
+    if (output.converter.adc.stochastic) draws.round = roundingOf(line, j);
     return draws;
   }
 };

@@ -2,6 +2,7 @@
 
 #include "cuda/core/grid.h"
 #include "noise_models/noise_contract.h"
+#include "noise_models/realise_lanes.h"
 #include "runtime/plugin_params.h"
 #include "runtime/plugin_table.h"
 
@@ -29,8 +30,7 @@ struct NoisePlugin {
   }
   static void onCpu(const Realisation &realisation, const NoiseParams &params, double time,
                     int64_t begin, int64_t end) {
-    const Realise<Model> realise = work(realisation, params, time);
-    for (int64_t group = begin; group < end; ++group) realise(group);
+    RealiseLanes<isa, Model>::run(work(realisation, params, time), begin, end);
   }
   static void onGpu(const Realisation &realisation, const NoiseParams &params, double time,
                     int64_t groups, void *stream) {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <vector>
 
+#include "core/type_list.h"
+#include "noise_model_list.h"
 #include "noise_models/pcm_like.h"
 #include "util/matrix_test_util.h"
 
@@ -78,6 +80,109 @@ TEST(Realisations, Property61_DoNotDependOnThreadsOrNeighbours) {
         ASSERT_EQ(part.weights[i], one.weights[static_cast<size_t>(kLater) + i]) << each.name;
     }
   }
+}
+
+// What a realisation gives, and what it is made of besides the cells.
+struct Outcome {
+  std::vector<float> weights, variance, conductances;
+};
+struct Setting {
+  Conductances which = Conductances::Now;
+  double time = 3600.0;
+  bool exact = false, measured = false, stuck = false, windowed = false;
+};
+
+constexpr Setting kSettings[] = {
+    {},
+    {Conductances::Now, 0.0},
+    {Conductances::Now, 3600.0, false, false, true, true},
+    {Conductances::Now, 3600.0, true, false, true, false},
+    {Conductances::Now, 3600.0, false, true, true, true},
+    {Conductances::Programmed, 3600.0, false, false, true, false},
+    {Conductances::Target},
+};
+
+template <class Make>
+Outcome outcomeOf(const Setting &setting, int kind, const std::vector<float> &wanted,
+                  const Make &make) {
+  Realisation r;
+  r.cell = someCell(kind);
+  const auto devices = static_cast<size_t>(r.cell.devices);
+  const size_t cells = wanted.size();
+  Outcome out{std::vector<float>(cells), std::vector<float>(cells),
+              std::vector<float>(cells * devices)};
+  std::vector<float> measured;
+  for (size_t i = 0; i < cells * devices; ++i) measured.push_back(float(i * 29 % 97) / 4.0f);
+  r.wanted = wanted.data();
+  r.cells = static_cast<int64_t>(cells);
+  r.firstDevice = 8 * 12345;
+  r.number = (uint64_t{3} << 32) + 5;
+  r.keys = RealisationKeys::at(makeKey(1, 2, 3), makeKey(1, 2, 4), {5, setting.time, 0});
+  r.which = setting.which;
+  r.exact = setting.exact;
+  if (setting.measured) r.measured = measured.data();
+  if (setting.stuck) r.stuckLow = 0.1f;
+  if (setting.stuck) r.stuckHigh = 0.05f;
+  if (setting.windowed) r.frozen = 0.75f;
+  if (setting.windowed) r.fresh = 0.66f;
+  r.weights = out.weights.data();
+  r.variance = out.variance.data();
+  r.conductances = out.conductances.data();
+  make(r);
+  return out;
+}
+
+// Parameters other than the defaults, for which the loops of tables and polynomials are longer.
+template <class Params>
+Params longer(Params p) {
+  if constexpr (std::is_base_of_v<PcmParams, Params>)
+    p.prog_coeff = listOf(0.3f, 1.0f, 0.5f, -1.0f);
+  if constexpr (std::is_same_v<Params, StateIndependent::Params>) p.prog_coeff = listOf(0.3f, 1.0f);
+  if constexpr (std::is_same_v<Params, Hermes::Params>) p.num_devices = 1;
+  if constexpr (std::is_same_v<Params, PowerLaw::Params>) {
+    p.g = listOf(0.0f, 0.3f, 1.0f);
+    p.sigma = listOf(0.1f, 0.5f, 0.4f);
+    p.nu_mean = listOf(0.1f, 0.06f, 0.05f);
+    p.nu_std = listOf(0.04f, 0.02f, 0.01f);
+    p.read_noise = listOf(0.2f, 0.05f, 0.01f);
+  }
+  if constexpr (std::is_base_of_v<ShiftParams, Params>) p.persistence = 0.6f;
+  return p;
+}
+
+template <class Model>
+void expectTheBitsOfSingleGroups(const typename Model::Params &params) {
+  // Seven groups of lanes and a part of one, of a pair; the last cell is alone in its group.
+  const std::vector<float> wanted = someWeights(64 * 7 + 29);
+  for (const Setting &setting : kSettings) {
+    for (int kind = 0; kind < 4; ++kind) {
+      const Outcome single = outcomeOf(setting, kind, wanted, [&](const Realisation &r) {
+        const Realise<Model> groups{r, params, Model::timeOf(setting.time, params)};
+        for (int64_t group = 0; group < r.groups(); ++group) groups(group);
+      });
+      for (const Isa isa : supportedIsas()) {
+        Context context;
+        context.cpu.isa = isa;
+        const Outcome together = outcomeOf(setting, kind, wanted, [&](const Realisation &r) {
+          realise(context, NoiseModelParams(params), setting.time, r);
+        });
+        const auto where = message(Model::kName, " ", kind, " ", isaName(isa), " ", setting.time);
+        ASSERT_TRUE(testing::sameBits(single.weights, together.weights)) << where;
+        ASSERT_TRUE(testing::sameBits(single.variance, together.variance)) << where;
+        ASSERT_TRUE(testing::sameBits(single.conductances, together.conductances)) << where;
+      }
+    }
+  }
+}
+
+template <class... Models>
+void expectTheBitsOfSingleGroups(TypeList<Models...>) {
+  (expectTheBitsOfSingleGroups<Models>(typename Models::Params{}), ...);
+  (expectTheBitsOfSingleGroups<Models>(longer(typename Models::Params{})), ...);
+}
+
+TEST(Realisations, Property61_LanesHaveTheBitsOfSingleGroups) {
+  expectTheBitsOfSingleGroups(AllNoiseModels{});
 }
 
 TEST(Realisations, Property61_WeightsAreThoseOfTheirConductances) {

@@ -8,6 +8,7 @@
 #include "lrtt/reinit.h"
 #include "lrtt/rest.h"
 #include "lrtt/settings.h"
+#include "lrtt/step_limit.h"
 #include "periphery/additive_reads.h"
 #include "transfer/pulse_writer.h"
 
@@ -187,6 +188,7 @@ class LRTTAdapter {
   bool keptStale_ = false;                // the arrays were replaced within this mini-batch
   ScratchBuffer<float> inner_, product_;  // [m, K], and [m, lines]
   ScratchBuffer<float> g_, e_;
+  StepLimit stepLimit_;
   AccumulatedUpdate accumulated_;
 };
 

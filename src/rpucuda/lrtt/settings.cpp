@@ -360,6 +360,9 @@ LRTTSettings::LRTTSettings(const LRTTParams &p, const UpdateParameters &update, 
       " and lrtt.reinit_gain = ", gain,
       " make the learning rate of A or B too large for single precision; leave one of them at "
       "'auto', or set a_lr and b_lr");
+  response = {std::abs(scale * static_cast<double>(lrOfA)),
+              std::abs(scale * static_cast<double>(lrOfB))};
+  stepLimit = stepLimitOf(p);
 }
 
 TransferRule LRTTSettings::transferRule() const {

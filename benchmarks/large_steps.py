@@ -13,16 +13,19 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import nn
 
-import pulsora as pl
 from lrtt_study import BATCH, network
 from lrtt_study_grids import setting
 from pulsora.optim import AnalogSGD
 from pulsora.training import data as datasets
+
+if TYPE_CHECKING:
+    import pulsora as pl
 
 SHOWN = (5, 10, 15, 20, 40, 80)
 

@@ -45,7 +45,7 @@ def test_an_update_follows_the_formula_of_the_page(limit: float, swap: bool) -> 
     response = 0.1 / lr * (eta_a * share[0] / share[1] + eta_b * share[2] / share[3])
     factor = np.minimum(1.0, limit / response) if limit else np.ones(20)
     if limit:
-        assert 0 < np.sum(factor < 1.0)
+        assert np.sum(factor < 1.0) > 0
         assert told["limited_samples"] == pytest.approx(np.mean(factor < 1.0))
         assert told["mean_step_factor"] == pytest.approx(factor.mean(), rel=1e-5)
     np.testing.assert_allclose(
@@ -54,7 +54,7 @@ def test_an_update_follows_the_formula_of_the_page(limit: float, swap: bool) -> 
     np.testing.assert_allclose(tile.adapter.b, b - eta_b * (factor[:, None] * e).T @ one, atol=1e-5)
 
 
-def losses(limit: float | str, seed: int) -> tuple[float, float]:
+def losses(limit: float, seed: int) -> tuple[float, float]:
     """The first and last of 60 losses of a regression at 1.5 times the inverse curvature.
 
     Gradient descent on the weights is stable up to twice the inverse.
@@ -73,7 +73,7 @@ def losses(limit: float | str, seed: int) -> tuple[float, float]:
 
 
 def test_steps_are_stable_where_those_of_plain_sgd_are() -> None:
-    runs = [losses("auto", seed) for seed in range(8)]
+    runs = [losses(1.0, seed) for seed in range(8)]
     assert all(last < 0.5 * first for first, last in runs)
     free = [losses(0.0, seed) for seed in range(8)]
     assert sum(last > 10.0 * first for first, last in free) >= 4

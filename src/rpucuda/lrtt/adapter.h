@@ -142,6 +142,7 @@ class LRTTAdapter {
   KeptRead &kept(Pass ownPass) { return ownPass == Pass::Forward ? keptG_ : keptE_; }
   void keep(const Context &context, KeptRead &kept, MatrixView<const float> read);
 
+  bool limitsSteps() const { return settings_.params.ab_step_limit > 0.0f; }
   void takeSnapshot(const Context &context);
   MatrixView<const float> snapshotA() const {
     return rowMajor<const float>(snapshotA_.data(), a_.rows(), a_.cols());

@@ -145,17 +145,18 @@ struct Steps {
 Steps limitedSteps(const Context &context, const LRTTSettings &s, MatrixView<const float> in,
                    MatrixView<const float> out, MatrixView<const float> g,
                    MatrixView<const float> e) {
+  const double most = static_cast<double>(s.params.ab_step_limit);
   Steps steps{Buffer<float>(context, g.size()),
               Buffer<float>(context, e.size()),
-              {{"ab_step_limit", Value(s.stepLimit)}}};
+              {{"ab_step_limit", Value(most)}}};
   const auto limitedG = rowMajor(steps.g.data(), g.rows, g.cols);
   const auto limitedE = rowMajor(steps.e.data(), e.rows, e.cols);
   copy(context, g, limitedG);
   copy(context, e, limitedE);
-  if (s.stepLimit == 0.0 || in.rows == 0) return steps;
+  if (most == 0.0 || in.rows == 0) return steps;
   StepLimit limit;
-  limit.apply(context, s.response, s.stepLimit, in, out, limitedG, limitedE);
-  const StepLimit::Effect effect = limit.effect(context, s.response, s.stepLimit, in.rows);
+  limit.apply(context, s.response, most, in, out, limitedG, limitedE);
+  const StepLimit::Effect effect = limit.effect(context, s.response, most, in.rows);
   steps.lines["limited_samples"] = Value(effect.limited);
   steps.lines["mean_step_factor"] = Value(effect.meanFactor);
   return steps;

@@ -45,7 +45,6 @@ struct LRTTSettings {
   float lrOfA = 0.0f;  ///< learning rates of A and B, in units of the tile's
   float lrOfB = 0.0f;
   StepResponse response{};      ///< to the update by a sample
-  double stepLimit = 0.0;       ///< largest response; 0 is no limit
   float gain = 0.0f;            ///< of the re-init
   float deviation = 0.0f;       ///< of an element of B after a re-init: gain sqrt(2 / inputs)
   float rowNorm = 0.0f;         ///< root of the expected square norm of a row of B: gain sqrt(2)

@@ -1,24 +1,11 @@
 #include "lrtt/step_limit.h"
 
-#include <cmath>
 #include <vector>
 
 #include "core/backend.h"
 #include "core/buffer.h"
-#include "core/check.h"
-#include "lrtt/parameters.h"
 
 namespace pulsora {
-
-double stepLimitOf(const LRTTParams &p) {
-  const AutoFloat &limit = p.ab_step_limit;
-  PULSORA_CHECK(ConfigError, limit.automatic || (limit.value >= 0.0f && std::isfinite(limit.value)),
-                "lrtt.ab_step_limit is ", limit.value,
-                "; it must be > 0 and finite, 0 for no limit, or 'auto'");
-  const bool matched =
-      p.ab_lr_scale == LrScale::Matched && p.a_lr.automatic && p.b_lr.automatic && p.forward_inject;
-  return limit.automatic ? (matched ? 1.0 : 0.0) : static_cast<double>(limit.value);
-}
 
 void StepLimit::apply(const Context &context, const StepResponse &response, double limit,
                       MatrixView<const float> in, MatrixView<const float> out, MatrixView<float> g,

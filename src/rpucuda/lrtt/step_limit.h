@@ -9,12 +9,6 @@
 
 namespace pulsora {
 
-struct LRTTParams;
-
-/// The largest response that ab_step_limit allows, 0 for no limit. 'auto' is 1, plain SGD's, where
-/// learning rates are matched to it. ConfigError for a number that is negative or not finite.
-double stepLimitOf(const LRTTParams &p);
-
 /// The sums of squares of a sample's x, d, g = B x and e = A^T d (for the adapter of a transposed
 /// tile, x and d exchanged).
 struct SampleSquares {

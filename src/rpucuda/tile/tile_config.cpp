@@ -1,7 +1,5 @@
 #include "tile/tile_config.h"
 
-#include "lrtt/parameters.h"
-
 namespace pulsora {
 namespace {
 
@@ -30,37 +28,18 @@ bool sendsNoPulses(const Value::Map &config) {
   return is(PulseType::None) || is(PulseType::NoneWithDevice);
 }
 
-// "verified" was the mode of transfers without pulses too.
-Value::Map withMode(Value::Map config) {
-  const auto mode = config.find("transfer_mode");
-  const bool verified =
-      mode != config.end() && mode->second.text() && *mode->second.text() == "verified";
-  if (verified && sendsNoPulses(config)) mode->second = Value("auto");
-  return config;
-}
-
-// Adapters without a limit of their steps had no setting that says so.
-Value::Map withLimit(Value::Map config) {
-  const auto kind = config.find("kind");
-  if (kind == config.end() || !kind->second.text() || *kind->second.text() != LRTTParams::kKind)
-    return config;
-  const auto own = config.find("lrtt");  // see upgraded()
-  if (own == config.end()) {
-    config.emplace("ab_step_limit", Value(0));
-  } else if (own->second.map()) {
-    Value::Map settings = *own->second.map();
-    settings.emplace("ab_step_limit", Value(0));
-    own->second = Value(std::move(settings));
-  }
-  return config;
-}
-
 }  // namespace
 
 Value savedConfig(const Value &config) {
   const Value::Map *map = config.map();
-  if (!map) return config;
-  return Value(withLimit(withMode(*map)));
+  if (!map || !sendsNoPulses(*map)) return config;
+  const auto mode = map->find("transfer_mode");
+  const bool verified =
+      mode != map->end() && mode->second.text() && *mode->second.text() == "verified";
+  if (!verified) return config;
+  Value::Map present = *map;
+  present["transfer_mode"] = Value("auto");
+  return Value(std::move(present));
 }
 
 template <>

@@ -83,7 +83,7 @@ class StepLimit {
   void apply(const Context &context, const StepResponse &response, double limit,
              MatrixView<const float> in, MatrixView<const float> out, MatrixView<float> g,
              MatrixView<float> e);
-  /// What the last apply(), within this operation, has done. Waits for a GPU.
+  /// The effect of the last apply(), within this operation. Waits for a GPU.
   Effect effect(const Context &context, const StepResponse &response, double limit,
                 int64_t samples) const;
 

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 Setting: TypeAlias = dict[str, Any]
 """Settings of a run by name.
 
-Always: lr, epochs, seed. Optional: network ("mlp" by default), batch (64 by default). Visible and,
+Always: lr, epochs, seed. Optional: network ("mlp" by default), batch (64 by default), images (all
+of the training set by default). Visible and,
 for an adapter, fast: names of presets. Default: "pulses" or "adapter", with defaults for all that
 is not an entry. Other entries are settings of LRTTConfig, except `filling` (deviation of B in units
 of the reach of its cells), `enlarged` (the s of docs/reference/lrtt.md), `b_speed` (a factor on the
@@ -29,7 +30,18 @@ automatic learning rate of B) and `cells` (changes of the parameters of fast cel
 VISIBLE = (
     "Idealized", "EcRam", "EcRamMO", "Capacitor", "SixT1C", "GokmenVlasov", "ReRamSB", "ReRamES",
 )  # fmt: skip
-_OF_THE_RUN = ("lr", "epochs", "seed", "network", "batch", "visible", "fast", "cells", "default")
+_OF_THE_RUN = (
+    "lr",
+    "epochs",
+    "seed",
+    "network",
+    "batch",
+    "images",
+    "visible",
+    "fast",
+    "cells",
+    "default",
+)
 HEADLINE = ("EcRam", "ReRamSB", "ReRamES")
 
 
@@ -207,6 +219,23 @@ def networks() -> Iterator[Setting]:
             yield setting(network=network, visible=visible, default="adapter", lr=rate)
 
 
+STEP_RATES = (0.1, 0.2, 0.4, 0.8)
+
+
+def steps() -> Iterator[Setting]:
+    """Large learning rates with and without a limit of the steps of A and B, on fewer images."""
+    for (network, images), rate in itertools.product(
+        (("lenet", 6000), ("small", 12000)), STEP_RATES
+    ):
+        own: Setting = {"network": network, "images": images, "epochs": 3, "lr": rate}
+        for seed in (1, 2, 3):
+            yield setting(**own) | {"seed": seed}
+            for visible, limit in itertools.product(HEADLINE, (0, 1)):
+                yield setting(**own, visible=visible, default="adapter", ab_step_limit=limit) | {
+                    "seed": seed
+                }
+
+
 def origin() -> Iterator[Setting]:
     """The best published setting beside the defaults at rank 16: same cells, epochs and schedule.
 
@@ -259,6 +288,7 @@ GRIDS: dict[str, Callable[[], Iterator[Setting]]] = {
         rates,
         ten,
         networks,
+        steps,
         origin,
     )
 }

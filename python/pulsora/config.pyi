@@ -974,6 +974,11 @@ class LRTTConfig(TileConfig):
     """[relative] Learning rate of A, in units of the tile's; 'auto' follows ab_lr_scale."""
     b_lr: float | Literal["auto"]
     """[relative] Learning rate of B, in units of the tile's; 'auto' follows ab_lr_scale."""
+    ab_step_limit: float
+    """[relative] >= 0. Largest response of the adapter to the update by a sample, in units of
+    plain SGD's: g and e of samples beyond it are scaled down. 1 makes steps stable where
+    plain SGD's are, as large learning rates and convolutions need; 0 is no limit.
+    """
     forward_inject: bool
     """Whether forward and backward reads include the adapter; otherwise A and B act only
     through transfers.
@@ -1119,6 +1124,7 @@ class LRTTConfig(TileConfig):
         ab_lr_scale: _AbLrScale = "matched",
         a_lr: float | Literal["auto"] = "auto",
         b_lr: float | Literal["auto"] = "auto",
+        ab_step_limit: float = 0.0,
         forward_inject: bool = True,
         inject_io: _InjectIo = "per_array",
         projection: _Projection = "analog",

@@ -194,6 +194,8 @@ void LRTTAdapter::update(const Context &context, MatrixView<const float> x,
     forEach(context, g.size(), GateMultiplier{gate, g.data});
     forEach(context, e.size(), GateMultiplier{gate, e.data});
   }
+  if (limitsSteps())
+    stepLimit_.apply(context, settings_.response, settings_.params.ab_step_limit, in, out, g, e);
   if (!signs_.empty())
     forEach(context, g.size(), ColumnScaler{a().columnSigns(), settings_.rank, g.data});
   if (accumulated_.used()) {
@@ -216,6 +218,7 @@ void LRTTAdapter::reserveUpdate(const Context &context, int64_t samples, float l
     projectionB_.reserve(context, b_.weights(), samples);
     projectionA_.reserve(context, a_.weights(Pass::Backward), samples);
   }
+  if (limitsSteps()) stepLimit_.reserve(context, samples);
   if (accumulated_.used()) {
     accumulated_.reserve(context, samples, std::max(settings_.outputs, settings_.rank));
     reserveFlush(context);
@@ -226,7 +229,7 @@ void LRTTAdapter::reserveUpdate(const Context &context, int64_t samples, float l
 }
 
 bool LRTTAdapter::updatesInFewLaunches(const Context &context) const {
-  return !accumulated_.used() && signs_.empty() &&
+  return !accumulated_.used() && signs_.empty() && !limitsSteps() &&
          settings_.params.projection == Projection::Analog && settings_.rank <= kFewLines &&
          a_.updater().sendsTrains() && projectionA_.canBeBatched(context) &&
          projectionB_.canBeBatched(context);

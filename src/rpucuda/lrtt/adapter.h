@@ -8,6 +8,7 @@
 #include "lrtt/reinit.h"
 #include "lrtt/rest.h"
 #include "lrtt/settings.h"
+#include "lrtt/step_limit.h"
 #include "periphery/additive_reads.h"
 #include "transfer/pulse_writer.h"
 
@@ -141,6 +142,7 @@ class LRTTAdapter {
   KeptRead &kept(Pass ownPass) { return ownPass == Pass::Forward ? keptG_ : keptE_; }
   void keep(const Context &context, KeptRead &kept, MatrixView<const float> read);
 
+  bool limitsSteps() const { return settings_.params.ab_step_limit > 0.0f; }
   void takeSnapshot(const Context &context);
   MatrixView<const float> snapshotA() const {
     return rowMajor<const float>(snapshotA_.data(), a_.rows(), a_.cols());
@@ -187,6 +189,7 @@ class LRTTAdapter {
   bool keptStale_ = false;                // the arrays were replaced within this mini-batch
   ScratchBuffer<float> inner_, product_;  // [m, K], and [m, lines]
   ScratchBuffer<float> g_, e_;
+  StepLimit stepLimit_;
   AccumulatedUpdate accumulated_;
 };
 

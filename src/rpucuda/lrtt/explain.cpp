@@ -135,6 +135,33 @@ Value::Map explainAccumulated(const Context &context, const UpdateParameters &up
           {"largest_pulses", Value(largest)}};
 }
 
+// g and e as an update pulses A and B by them, with lines about the limit of their steps.
+struct Steps {
+  Buffer<float> g;
+  Buffer<float> e;
+  Value::Map lines;
+};
+
+Steps limitedSteps(const Context &context, const LRTTSettings &s, MatrixView<const float> in,
+                   MatrixView<const float> out, MatrixView<const float> g,
+                   MatrixView<const float> e) {
+  const double most = static_cast<double>(s.params.ab_step_limit);
+  Steps steps{Buffer<float>(context, g.size()),
+              Buffer<float>(context, e.size()),
+              {{"ab_step_limit", Value(most)}}};
+  const auto limitedG = rowMajor(steps.g.data(), g.rows, g.cols);
+  const auto limitedE = rowMajor(steps.e.data(), e.rows, e.cols);
+  copy(context, g, limitedG);
+  copy(context, e, limitedE);
+  if (most == 0.0 || in.rows == 0) return steps;
+  StepLimit limit;
+  limit.apply(context, s.response, most, in, out, limitedG, limitedE);
+  const StepLimit::Effect effect = limit.effect(context, s.response, most, in.rows);
+  steps.lines["limited_samples"] = Value(effect.limited);
+  steps.lines["mean_step_factor"] = Value(effect.meanFactor);
+  return steps;
+}
+
 // Deviation of the cells of A and B from symmetry around 0.
 struct Asymmetry {
   double steps = 0.0;  // of mean steps, at the present weights
@@ -269,6 +296,9 @@ Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const 
   gemm(context, 1.0f, in, adapter_->b().weights().transposed(), 0.0f, g);
   gemm(context, 1.0f, out, adapter_->a().weights(), 0.0f, e);
 
+  Steps steps = limitedSteps(context, s, in, out, g, e);
+  const auto gOfUpdate = rowMajor<const float>(steps.g.data(), in.rows, s.rank);
+  const auto eOfUpdate = rowMajor<const float>(steps.e.data(), in.rows, s.rank);
   const float lrA = lr * s.lrOfA;
   const float lrB = lr * s.lrOfB;
   // At the beginning of a cycle A is 0, and so is the update of B.
@@ -289,7 +319,7 @@ Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const 
     to.takeFrom(map, what);
     return map;
   };
-  Value::Map a = update(adapter_->a(), g, out, lrA, "update of A", limits);
+  Value::Map a = update(adapter_->a(), gOfUpdate, out, lrA, "update of A", limits);
   const double asked = accumulated ? 0.0 : *a.at("mean_pulses_of_largest").real();
   if (!limits.empty() && asked > s.fastUpdate.desired_bl) {
     limits.add(
@@ -298,7 +328,7 @@ Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const 
                 static_cast<double>(s.alpha) * asked / s.fastUpdate.desired_bl, " instead of ",
                 s.alpha, ", elements of A and their updates are smaller, and trains carry them"));
   }
-  Value::Map b = update(adapter_->b(), in, e, lrB, "update of B", begins ? early : limits);
+  Value::Map b = update(adapter_->b(), in, eOfUpdate, lrB, "update of B", begins ? early : limits);
   Value::Map transfer =
       explainTransfer(context, s, visible().granularity(), *adapter_, *transfers_, limits);
   const bool swap = s.params.swap_xd;
@@ -344,6 +374,7 @@ Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const 
       {"fast_symmetric_point", Value(asymmetry.point)},
       {"transfer", Value(std::move(transfer))},
       {"warnings", Value(limits.list())}};
+  result.merge(steps.lines);
   if (transfers_->count() == 0 && schedule_.period() > 0) {
     result["first_transfer"] = Value(message(
         "no transfer before ", s.params.units_in_mbatch ? "mini-batch " : "sample ", every.value));

@@ -28,7 +28,8 @@ std::vector<CompoundVariant> LRTTParams::variants() {
            {{"transfer_mode", "write_verify"}, {"transfer_every", 1}, {"visible", noisyCells}}},
           {"lrtt_verify_by_reads",
            {{"verify_read", "analog"}, {"transfer_every", 1}, {"visible", noisyCells}}},
-          {"lrtt_transfers_by_themselves", {{"transfer_every", "auto"}}}};
+          {"lrtt_transfers_by_themselves", {{"transfer_every", "auto"}}},
+          {"lrtt_limited_steps", {{"ab_step_limit", 0.5}}}};
 }
 
 std::unique_ptr<AnalogDevice> LRTTParams::make(const CompoundSite &site) const {

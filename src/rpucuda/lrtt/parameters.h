@@ -83,6 +83,7 @@ struct LRTTParams : CompoundBase, FastRetentionParams {
   LrScale ab_lr_scale = LrScale::Matched;
   AutoFloat a_lr = AutoFloat::byLibrary();
   AutoFloat b_lr = AutoFloat::byLibrary();
+  float ab_step_limit = 0.0f;
   bool forward_inject = true;
   InjectIo inject_io = InjectIo::PerArray;
   Projection projection = Projection::Analog;
@@ -146,6 +147,10 @@ struct LRTTParams : CompoundBase, FastRetentionParams {
       "Learning rate of A, in units of the tile's; 'auto' follows ab_lr_scale.", "auto");
     f(&P::b_lr, "b_lr", anyNumber(), "relative",
       "Learning rate of B, in units of the tile's; 'auto' follows ab_lr_scale.", "auto");
+    f(&P::ab_step_limit, "ab_step_limit", nonNegative(), "relative",
+      "Largest response of the adapter to the update by a sample, in units of plain SGD's: g and e "
+      "of samples beyond it are scaled down. 1 makes steps stable where plain SGD's are, as large "
+      "learning rates and convolutions need; 0 is no limit.");
     f(&P::forward_inject, "forward_inject", anyNumber(), "",
       "Whether forward and backward reads include the adapter; otherwise A and B act only "
       "through transfers.");

@@ -200,6 +200,9 @@ void checkCombinations(const LRTTParams &p, const UpdateParameters &update) {
   const AutoFloat &gain = p.reinit_gain;
   PULSORA_CHECK(ConfigError, gain.automatic || (gain.value > 0.0f && std::isfinite(gain.value)),
                 "lrtt.reinit_gain is ", gain.value, "; it must be > 0 and finite, or 'auto'");
+  PULSORA_CHECK(ConfigError, p.ab_step_limit >= 0.0f && std::isfinite(p.ab_step_limit),
+                "lrtt.ab_step_limit is ", p.ab_step_limit,
+                "; it must be > 0 and finite, or 0 for no limit");
   checkFinite(p.a_lr, "a_lr");
   checkFinite(p.b_lr, "b_lr");
   PULSORA_CHECK(ConfigError, std::isfinite(p.reinit_decay), "lrtt.reinit_decay is ", p.reinit_decay,
@@ -360,6 +363,8 @@ LRTTSettings::LRTTSettings(const LRTTParams &p, const UpdateParameters &update, 
       " and lrtt.reinit_gain = ", gain,
       " make the learning rate of A or B too large for single precision; leave one of them at "
       "'auto', or set a_lr and b_lr");
+  response = {std::abs(scale * static_cast<double>(lrOfA)),
+              std::abs(scale * static_cast<double>(lrOfB))};
 }
 
 TransferRule LRTTSettings::transferRule() const {

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "lrtt/parameters.h"
+#include "lrtt/step_limit.h"
 #include "periphery/analog_read.h"
 
 namespace pulsora {
@@ -43,6 +44,7 @@ struct LRTTSettings {
   float transferLr = 0.0f;
   float lrOfA = 0.0f;  ///< learning rates of A and B, in units of the tile's
   float lrOfB = 0.0f;
+  StepResponse response{};      ///< to the update by a sample
   float gain = 0.0f;            ///< of the re-init
   float deviation = 0.0f;       ///< of an element of B after a re-init: gain sqrt(2 / inputs)
   float rowNorm = 0.0f;         ///< root of the expected square norm of a row of B: gain sqrt(2)

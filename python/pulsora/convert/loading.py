@@ -196,8 +196,8 @@ def _refuse(
     remedy = "pass strict = False to leave them as they are, or names = a function for other names"
     if any(".tiles." in f".{name}" for name in unexpected):
         remedy = (
-            "the files hold the state of an analog model, which model.load_state_dict(state) takes, "
-            "or pulsora.load(model, folder)"
+            "the files hold the state of an analog model, which model.load_state_dict(state), or "
+            "pulsora.load(model, folder) takes"
         )
     elif (prefix := _prefix(places, found)) is not None:
         old, new = prefix

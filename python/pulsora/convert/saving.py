@@ -226,7 +226,8 @@ def _load_into(prefix: str, module: nn.Module, state: dict[str, Tensor]) -> None
     metadata: dict[str, Any] = {"version": module._version}  # noqa: SLF001
     errors: list[str] = []
     missing: list[str] = []
-    module._load_from_state_dict(state, prefix, metadata, True, missing, [], errors)  # noqa: FBT003, SLF001
+    take = module._load_from_state_dict  # noqa: SLF001 - torch's own
+    take(state, prefix, metadata, True, missing, [], errors)  # noqa: FBT003
     if errors or missing:
         from_here = "; ".join([*errors, *(f"{name} is missing" for name in missing)])
         raise StateError(from_here)

@@ -7,6 +7,7 @@ from pulsora.convert.memory import LayerMemory, ModelMemory, model_memory
 from pulsora.convert.model import convert_to_analog, convert_to_digital
 from pulsora.convert.periphery import with_io
 from pulsora.convert.report import ConversionReport, LayerReport, conversion_report
+from pulsora.convert.saving import load, save
 from pulsora.convert.seeds import reseed
 
 __all__ = [
@@ -19,9 +20,11 @@ __all__ = [
     "conversion_report",
     "convert_to_analog",
     "convert_to_digital",
+    "load",
     "load_weights",
     "merge",
     "model_memory",
     "reseed",
+    "save",
     "with_io",
 ]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pulsora._internal.weight_files import StoredTensor
     from pulsora.convert.digital_names import Place
 
-__all__ = ["LoadedWeights", "load_weights"]
+__all__ = ["LoadedWeights", "device_of", "give_memory", "load_weights"]
 
 _SHOWN = 8  # names in an error
 
@@ -115,7 +115,7 @@ def load_weights(
     for place, tensors in taken:
         for tensor in tensors:
             _require_fit(place, tensor)
-    on = _device_of(model, device)
+    on = device_of(model, device)
     biases = {place.layers[0]: tensors[0] for place, tensors in taken if place.is_bias}
     order = {each.name: number for number, each in enumerate(stored)}
     work = sorted((order[tensors[0].name], number) for number, (_, tensors) in enumerate(taken))
@@ -196,7 +196,8 @@ def _refuse(
     remedy = "pass strict = False to leave them as they are, or names = a function for other names"
     if any(".tiles." in f".{name}" for name in unexpected):
         remedy = (
-            "the files hold the state of an analog model, which model.load_state_dict(state) takes"
+            "the files hold the state of an analog model, which model.load_state_dict(state), or "
+            "pulsora.load(model, folder) takes"
         )
     elif (prefix := _prefix(places, found)) is not None:
         old, new = prefix
@@ -262,7 +263,7 @@ def _require_one(reader: TensorReader, tensors: Sequence[StoredTensor]) -> None:
             )
 
 
-def _device_of(model: nn.Module, device: str | torch.device | None) -> torch.device:
+def device_of(model: nn.Module, device: str | torch.device | None) -> torch.device:
     """Returns the device of tensors that get memory."""
     if device is not None:
         return place_of(torch.device(device))
@@ -289,14 +290,19 @@ def _write(
 
 def _fill(place: Place, values: Tensor, device: torch.device) -> None:
     """Gives values to a parameter or buffer of torch."""
-    tensor = place.tensor
-    if tensor is None:
-        return
-    if not tensor.is_meta:
-        tensor.copy_(values)
-        return
-    made = torch.empty(tensor.shape, dtype=tensor.dtype, device=device).copy_(values)
-    if isinstance(tensor, nn.Parameter):
-        made = nn.Parameter(made, requires_grad=tensor.requires_grad)
-    # The tensor object stays, with its attributes, for optimisers that have it.
-    torch._C._swap_tensor_impl(tensor, made)  # noqa: SLF001
+    if place.tensor is not None:
+        give_memory(place.tensor, device)
+        place.tensor.copy_(values)
+
+
+@torch.no_grad()
+def give_memory(tensor: Tensor, device: torch.device) -> None:
+    """Gives memory on a device to a parameter or buffer that is on the meta device.
+
+    The tensor object stays, with its attributes, for optimisers that have it.
+    """
+    if tensor.is_meta:
+        made = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
+        if isinstance(tensor, nn.Parameter):
+            made = nn.Parameter(made, requires_grad=tensor.requires_grad)
+        torch._C._swap_tensor_impl(tensor, made)  # noqa: SLF001

@@ -27,6 +27,7 @@ __all__ = [
     "mark_as_chosen",
     "named_analog_parts",
     "own_forward",
+    "state_hooks",
     "tables",
     "why_digital",
 ]
@@ -173,7 +174,7 @@ def why_digital(layer: nn.Module) -> str:
         bias = getattr(layer, "bias", None)  # of recurrent layers a boolean
         is_whole = set(names) <= set(own) and ("bias" in own or not isinstance(bias, Tensor))
         reason = "" if is_whole else _COMPUTED
-        reason = reason or _not_real(own[names[0]]) or _state_hooks(layer)
+        reason = reason or _not_real(own[names[0]]) or state_hooks(layer)
     elif is_conv1d(layer):
         reason = ""
     else:
@@ -216,7 +217,7 @@ def _not_real(weight: Tensor) -> str:
     )
 
 
-def _state_hooks(layer: nn.Module) -> str:
+def state_hooks(layer: nn.Module) -> str:
     """Returns why a layer with hooks on its state_dict stays digital; empty without hooks."""
     hooks = [name for name in _STATE_HOOKS if getattr(layer, name, None)]
     return f"has hooks on its state_dict ({', '.join(hooks)}), which has other names" * bool(hooks)

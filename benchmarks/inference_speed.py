@@ -1,6 +1,6 @@
 """Times programming, drift, reads, hardware-aware steps and evaluations of programmed arrays.
 
-    python benchmarks/inference_speed.py [--device cuda:0] [--size 512] [--out FILE]
+    python benchmarks/inference_speed.py [--device cuda:0] [--size 512] [--models] [--out FILE]
 
 The arrays have PCMLike devices in pairs and global compensation, measured through their converters.
 Each row is checked before it is timed: a realisation against one made in another order of calls,
@@ -70,6 +70,19 @@ def median(call: Callable[[], object], device: str, repeats: int = REPEATS) -> f
     return statistics.median(spent)
 
 
+def busy(call: Callable[[], object], threads: int, repeats: int = 20) -> float:
+    """Least milliseconds that a call keeps each of its threads busy on a CPU.
+
+    Unlike the time that passes, this hardly depends on other programs of the machine.
+    """
+    least = float("inf")
+    for _ in range(repeats):
+        begin = time.process_time()
+        call()
+        least = min(least, 1e3 * (time.process_time() - begin) / threads)
+    return least
+
+
 def _wait(device: str) -> None:
     if device != "cpu":
         torch.cuda.synchronize(device)
@@ -132,6 +145,25 @@ def arrays(size: int, device: str) -> list[Row]:
         error = (exact(x) - x @ exact[0].weight.t()).abs().max()
     require(error < 1e-3, "a perfect read differs from torch's product")
     return rows
+
+
+def models(size: int, threads: int) -> list[Row]:
+    """Programming and drift of one tile with each noise model on a CPU: busy milliseconds."""
+    found = []
+    numbers, moments = iter(range(10**6)), iter(range(2, 10**6))
+    for model in pl.noise_models.MODELS:
+        memory = getattr(pl.noise_models, model)
+        tile = pl.Tile(size, size, config(noise_model=memory()), seed=1, threads=threads)
+        tile.weights = torch.randn(size, size, generator=torch.Generator().manual_seed(0)) / 8
+        programming = tile.programming
+        assert programming is not None
+        for name, call in (
+            ("program, drift", lambda p=programming: (p.program(next(numbers)), p.drift(1.0))),
+            ("further time", lambda p=programming: p.drift(1.0 / next(moments))),
+        ):
+            row = f"{model}: {name}"
+            found.append(Row(row, busy(call, threads), size * size, "weight"))
+    return found
 
 
 def steps(size: int, device: str) -> list[Row]:
@@ -205,14 +237,18 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--size", type=int, default=512, help="side of the array")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--models", action="store_true", help="each noise model on a CPU, alone")
     parser.add_argument("--out", type=Path, help="a file for the table")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    rows = [
-        *arrays(given.size, given.device),
-        *steps(given.size, given.device),
-        *evaluation(given.device),
-    ]
+    if given.models:
+        rows = models(given.size, given.threads)
+    else:
+        rows = [
+            *arrays(given.size, given.device),
+            *steps(given.size, given.device),
+            *evaluation(given.device),
+        ]
     heads = ("row", "ms", "each", "torch ms", "ratio")
     table = aligned([heads, *(row.cells() for row in rows)])
     print(f"{given.size} x {given.size}, {given.device}, {given.threads} threads\n{table}")

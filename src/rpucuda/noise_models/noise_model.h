@@ -27,9 +27,9 @@
 //
 // Two members are optional; a realisation on a CPU is faster with them, and has the same bits:
 //
-//     static bool drifts(const Time &);       // false where drifted() is `programmed` for all devices
-//     void Params::usual(const Visit &visit); // visit(number, usual) for the lengths of loops, which
-//                                             // then have code of their own if all have usual values
+//     static bool drifts(const Time &);        // false: drifted() is `programmed` for all devices
+//     void Params::usual(const Visit &visit);  // visit(length, usual) for the lengths of loops,
+//                                              // which have code of their own if all are usual
 //
 // Functions of a device and both of these are PULSORA_HD. Conductances are in uS, times
 // in s since the end of programming; xi is standard normal. power_law.h and shift.h have the two
@@ -167,6 +167,7 @@ struct TablePlace {
 
 PULSORA_HD TablePlace placeOf(const FloatList &nodes, float x) {
   TablePlace place;
+  PULSORA_UNROLL_4
   for (int i = 0; i + 1 < nodes.count; ++i) {
     const float low = nodes.values[i];
     const float share = pulsora::clamp((x - low) / (nodes.values[i + 1] - low), 0.0f, 1.0f);

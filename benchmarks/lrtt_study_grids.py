@@ -219,21 +219,36 @@ def networks() -> Iterator[Setting]:
             yield setting(network=network, visible=visible, default="adapter", lr=rate)
 
 
-STEP_RATES = (0.1, 0.2, 0.4, 0.8)
-
-
 def steps() -> Iterator[Setting]:
     """Large learning rates with and without a limit of the steps of A and B, on fewer images."""
-    for (network, images), rate in itertools.product(
-        (("lenet", 6000), ("small", 12000)), STEP_RATES
+    lenet: Setting = {"network": "lenet", "images": 6000, "epochs": 2, "default": "adapter"}
+    small: Setting = {"network": "small", "images": 30000, "epochs": 3, "default": "adapter"}
+    exact: Setting = {
+        "update": {"pulse_type": "none"},
+        "forward": {"is_perfect": True},
+        "backward": {"is_perfect": True},
+    }
+    runaway = {"lr": 0.4, "visible": "EcRam"} | lenet
+    for changes in ({}, exact, {"ab_update": "accumulated"}, {"ab_desired_bl": 255}, {"b_lr": 0.0}):
+        yield setting(**runaway, ab_step_limit=0, **changes)
+    for limit in (0.5, 1, 2):
+        yield setting(**runaway, ab_step_limit=limit)
+    for seed, rate, visible, limit in itertools.product(
+        (1, 2, 3), (0.1, 0.2, 0.4), HEADLINE, (0, 1)
     ):
-        own: Setting = {"network": network, "images": images, "epochs": 3, "lr": rate}
-        for seed in (1, 2, 3):
-            yield setting(**own) | {"seed": seed}
-            for visible, limit in itertools.product(HEADLINE, (0, 1)):
-                yield setting(**own, visible=visible, default="adapter", ab_step_limit=limit) | {
-                    "seed": seed
-                }
+        yield setting(**lenet, lr=rate, visible=visible, ab_step_limit=limit) | {"seed": seed}
+    for visible, (rate, limit) in itertools.product(HEADLINE, ((0.1, 0), (0.4, 1))):
+        yield setting(**lenet, lr=rate, visible=visible, ab_step_limit=limit, transfer_every="auto")
+    for seed, rate, limit in itertools.product((1, 2, 3), (0.1, 0.2, 0.4, 0.8), (0, 1)):
+        yield setting(**small, lr=rate, visible="EcRam", ab_step_limit=limit) | {"seed": seed}
+    short = small | {"images": 12000, "epochs": 2}
+    for rate, limit in itertools.product((0.1, 0.2, 0.4, 0.8), (0, 1)):
+        yield setting(**short, lr=rate, visible="EcRam", ab_step_limit=limit)
+    for network, (rate, limit) in itertools.product((lenet, small, short), ((0.1, 4), (0.2, 2))):
+        yield setting(**network, lr=rate, visible="EcRam", ab_step_limit=limit)
+    for seed, rate, network in itertools.product((1, 2, 3), (0.1, 0.2, 0.4, 0.8), (lenet, small)):
+        own = {name: network[name] for name in ("network", "images", "epochs")}
+        yield setting(**own, lr=rate) | {"seed": seed}
 
 
 def origin() -> Iterator[Setting]:

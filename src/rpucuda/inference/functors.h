@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/backend.h"
 #include "core/platform.h"
 #include "core/view.h"
 #include "numerics/math.h"
@@ -7,6 +8,19 @@
 // The element functors of inference/.
 
 namespace pulsora {
+
+/// Calls functor(i) for the elements of a matrix; on a CPU functor.row(i) for its rows, which
+/// spares a division for each element.
+template <class Functor>
+void forRows(const Context &context, int64_t rows, int64_t cols, const Functor &functor) {
+  if (!context.onCpu()) {
+    forEach(context, rows * cols, functor);
+    return;
+  }
+  parallelRange(context, rows, 1 + kStepsPerThread / (cols + 1), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) functor.row(i);
+  });
+}
 
 /// to[i] = value.
 struct Filler {
@@ -32,7 +46,6 @@ struct RowNormaliser {
   float *to;
 
   PULSORA_HD void operator()(int64_t i) const { normalise(i, scale[i / cols]); }
-  /// All of a row, without a division for each index.
   void row(int64_t i) const {
     const float s = scale[i];
     for (int64_t j = i * cols; j < (i + 1) * cols; ++j) normalise(j, s);
@@ -79,6 +92,9 @@ struct FactorOfColumns {
     const int64_t col = i % from.cols;
     to(row, col) = from(row, col) * factor[col];
   }
+  void row(int64_t i) const {
+    for (int64_t j = 0; j < to.cols; ++j) to(i, j) = from(i, j) * factor[j];
+  }
 };
 
 /// to(i, j) = from(i, j) factor[i].
@@ -89,6 +105,9 @@ struct FactorOfRows {
 
   PULSORA_HD void operator()(int64_t i) const {
     to(i / to.cols, i % to.cols) = from[i] * factor[i / to.cols];
+  }
+  void row(int64_t i) const {
+    for (int64_t j = 0; j < to.cols; ++j) to(i, j) = from[i * to.cols + j] * factor[i];
   }
 };
 

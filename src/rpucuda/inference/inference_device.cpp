@@ -71,7 +71,7 @@ void InferenceDevice::forward(const Context &context, MatrixView<const float> x,
   const bool training = !isEvaluation(c.forwardSamples);
   if (training && params_.modifies()) trainingRead_ = c.batch;
   pass_.forward().run(context, seen(context, training), x, y, c.forwardSamples);
-  forEach(context, y.size(), FactorOfColumns{y, outFactor_.data(), y});
+  forRows(context, y.rows, y.cols, FactorOfColumns{y, outFactor_.data(), y});
 }
 
 void InferenceDevice::backward(const Context &context, MatrixView<const float> d,
@@ -81,7 +81,7 @@ void InferenceDevice::backward(const Context &context, MatrixView<const float> d
   const MatrixView<const float> weights = seen(context, !isEvaluation(c.backwardSamples));
   scaled_.reserve(context, d.size());
   const MatrixView<float> scaled = rowMajor(scaled_.data(), d.rows, d.cols);
-  forEach(context, d.size(), FactorOfColumns{d, outFactor_.data(), scaled});
+  forRows(context, d.rows, d.cols, FactorOfColumns{d, outFactor_.data(), scaled});
   pass_.backward().run(context, weights.transposed(), scaled, dx, c.backwardSamples);
 }
 
@@ -104,7 +104,7 @@ void InferenceDevice::getWeights(const Context &context, MatrixView<float> out) 
     copy(context, matrix(weights_), out);
     return;
   }
-  forEach(context, out.size(), FactorOfRows{realised_.data(), outFactor_.data(), out});
+  forRows(context, out.rows, out.cols, FactorOfRows{realised_.data(), outFactor_.data(), out});
 }
 
 void InferenceDevice::setWeights(const Context &context, MatrixView<const float> weights,
@@ -164,15 +164,8 @@ void InferenceDevice::normalise(const Context &context) {
     rowAbsMax(context, rowMajor<const float>(scale_.data(), 1, dSize_), range_.data());
     forEach(context, dSize_, Spreader{range_.data(), scale_.data()});
   }
-  const RowNormaliser normaliser{weights_.data(), scale_.data(), xSize_, wanted_.data()};
-  if (context.onCpu()) {
-    parallelRange(context, dSize_, 1 + kStepsPerThread / (xSize_ + 1),
-                  [&](int64_t begin, int64_t end) {
-                    for (int64_t i = begin; i < end; ++i) normaliser.row(i);
-                  });
-  } else {
-    forEach(context, dSize_ * xSize_, normaliser);
-  }
+  forRows(context, dSize_, xSize_,
+          RowNormaliser{weights_.data(), scale_.data(), xSize_, wanted_.data()});
   restoreScales(context);
   dirty_ = false;
 }

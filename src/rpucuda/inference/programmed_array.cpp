@@ -137,7 +137,7 @@ void InferenceDevice::forwardMany(const Context &context, MatrixView<const float
     if (isWindowed()) read.setCellVariance(manyVariances_.data() + r * cells);
     read.run(context, rowMajor<const float>(many_.data() + r * cells, dSize_, xSize_),
              x.block(r * rows, 0, rows, x.cols), to, firstSample);
-    forEach(context, to.size(), FactorOfColumns{to, manyFactors_.data() + r * dSize_, to});
+    forRows(context, to.rows, to.cols, FactorOfColumns{to, manyFactors_.data() + r * dSize_, to});
   }
   read.setNoiseKey(keyAt(noise, point_));
   read.setCellVariance(cellVariance());

@@ -106,7 +106,7 @@ struct Realise {
   PULSORA_HD float weightWith(int k, float g, float weight) const {
     return pulsora::fma(r.cell.device[k].share, (g - p.g_min) / (p.g_max - p.g_min), weight);
   }
-  /// The same for the variance that reads draw, with device k's standard deviation.
+  /// The variance of the weight that each read draws, likewise; `sigma` is that of device k's read.
   PULSORA_HD float varianceWith(int k, float sigma, float variance) const {
     const float spread = r.cell.device[k].share * (r.fresh * sigma / (p.g_max - p.g_min));
     return pulsora::fma(spread, spread, variance);

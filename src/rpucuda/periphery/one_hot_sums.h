@@ -6,7 +6,7 @@
 
 namespace pulsora {
 
-/// What the reading of an input takes from it, whatever the output.
+/// Properties of the inputs of one-hot reads, which all outputs share.
 struct DrivenInputs {
   const float *driven;    ///< converted inputs of 1
   const float *lateness;  ///< weights in the IR drop

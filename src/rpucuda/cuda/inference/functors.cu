@@ -4,7 +4,6 @@
 #include "inference/compensation.h"
 #include "inference/functors.h"
 #include "inference/modifiers.h"
-#include "periphery/one_hot_read.h"
 
 namespace pulsora {
 
@@ -20,6 +19,5 @@ PULSORA_ON_GPU(ReferenceColumn);
 PULSORA_SUM_ON_GPU(WeightedReadings);
 PULSORA_SUM_ON_GPU(MagnitudeTerm);
 PULSORA_SUM_ON_GPU(SquaredDifference);
-PULSORA_SUM_ON_GPU(OneHotMagnitude);
 
 }  // namespace pulsora

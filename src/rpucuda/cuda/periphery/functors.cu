@@ -2,6 +2,7 @@
 
 #include "cuda/core/for_each.cuh"
 #include "periphery/additive_functors.h"
+#include "periphery/one_hot_read.h"
 #include "periphery/read_stages.h"
 #include "periphery/slice_functors.h"
 
@@ -25,5 +26,6 @@ PULSORA_ON_GPU(SliceAdder);
 PULSORA_ON_GPU(SliceResult);
 PULSORA_ON_GPU(ScaledAdder);
 PULSORA_ON_GPU(GateMultiplier);
+PULSORA_SUM_ON_GPU(OneHotMagnitude);
 
 }  // namespace pulsora

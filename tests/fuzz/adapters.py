@@ -76,9 +76,22 @@ class Model:
         g, e = into_b @ b.T, into_a @ a
         if gate is not None:
             g, e = gate * g, gate * e
-        eta = lr * (self.alpha if self.config.ab_lr_scale == "alpha" else 1.0)
+        scale = self.alpha if self.config.ab_lr_scale == "alpha" else 1.0
+        if self.config.ab_step_limit > 0.0:
+            factor = self._step_factors(into_b, into_a, g, e, scale)[:, None]
+            g, e = factor * g, factor * e
+        eta = lr * scale
         self.a -= eta * into_a.T @ g
         self.b -= eta * e.T @ into_b
+
+    def _step_factors(
+        self, into_b: Matrix, into_a: Matrix, g: Matrix, e: Matrix, scale: float
+    ) -> Matrix:
+        """min(1, limit / response) of each sample; 0 / 0 is 1, and a response beyond x = 0 is 0."""
+        of_in, of_out, of_g, of_e = ((v**2).sum(axis=1) for v in (into_b, into_a, g, e))
+        asked = abs(self.alpha * scale) * (of_g * of_out + of_e * of_in)
+        allowed = self.config.ab_step_limit * of_in * of_out
+        return np.where(asked > allowed, allowed / np.where(asked > 0.0, asked, 1.0), 1.0)
 
     def end_of_batch(self) -> None:
         self.snapshot = None
@@ -162,6 +175,7 @@ def _config(draws: Draws, largest: int) -> Any:  # noqa: ANN401 - LRTTConfig
         reinit=draws.pick(("kaiming", "orthogonal", "keep_b", "decay", "none", "svd")),
         reinit_gain=draws.uniform(0.2, 1.5),
         reinit_decay=draws.uniform(-1.0, 1.2),
+        ab_step_limit=draws.uniform(0.1, 2.0) if draws.chance(0.3) else 0.0,
         forward=perfect,
         backward=perfect,
         update=pl.UpdateParameters(pulse_type="none"),

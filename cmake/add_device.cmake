@@ -34,8 +34,8 @@ function(pulsora_add_device target DEVICE DEVICE_HEADER)
       set(flags)
     endif()
     target_compile_options(${objects} PRIVATE ${flags} $<$<NOT:$<CONFIG:Debug>>:-O3>
-      # GCC 12's own AVX-512 headers cause this warning (GCC bug 105593).
-      $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+      # GCC 12's own AVX-512 headers cause these warnings (GCC bug 105593).
+      "$<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized;-Wno-maybe-uninitialized>")
     target_link_libraries(${objects} PRIVATE pulsora::pulsora)
     set_target_properties(${objects} PROPERTIES POSITION_INDEPENDENT_CODE ON)
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:${objects}>)

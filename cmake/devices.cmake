@@ -94,8 +94,8 @@ function(pulsora_add_cpu_kernels target)
       pulsora_numerics pulsora_dependencies pulsora_internal pulsora_warnings)
     target_compile_options(${objects} PRIVATE
       ${PULSORA_ISA_FLAGS_${ISA}} $<$<NOT:$<CONFIG:Debug>>:-O3>
-      # GCC 12's own AVX-512 headers cause this warning (GCC bug 105593).
-      $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+      # GCC 12's own AVX-512 headers cause these warnings (GCC bug 105593).
+      "$<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized;-Wno-maybe-uninitialized>")
     target_compile_definitions(${objects} PRIVATE PULSORA_ISA=${ISA})
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:${objects}>)
     set_property(TARGET ${target} PROPERTY PULSORA_ISA_FLAGS_${ISA} ${PULSORA_ISA_FLAGS_${ISA}})

@@ -146,6 +146,8 @@ def copy_examples() -> None:
         text = f'"""{title}\n{"=" * len(title)}\n{rest}{text[opening.end() :]}'
         text = re.sub(r"(?m)^# (\d+\. .*(?:\n#  .*)*)", r"# %%\n# \1", text)
         (folder / example.name).write_text(text, encoding="utf-8")
+    for settings in (ROOT / "examples").glob("*.toml"):
+        shutil.copy(settings, folder)
     for name in ("docs", "tests"):
         (root / name).symlink_to(ROOT / name)
 

@@ -50,8 +50,10 @@ class Block : public Lanes<isa, Device> {
     for (int j = 0; j < count_; ++j) w_[j] = a_.weights[first_ + j];
   }
 
-  PULSORA_HD void store() const {
-    for (int j = 0; j < count_; ++j) a_.weights[first_ + j] = w_[j];
+  PULSORA_HD void store() const { copyWeights(a_.weights + first_); }
+  /// Writes the weights of the lanes to to[0] ... to[count() - 1].
+  PULSORA_HD void copyWeights(float *to) const {
+    for (int j = 0; j < count_; ++j) to[j] = w_[j];
   }
 
   // --- lines

@@ -31,65 +31,96 @@ class BlockNormals {
   Normals z_[8];
 };
 
-/// Takes a block through its samples, with a normal for every lane. Returns the number of
-/// coincidences.
+/// Takes a block through samples, with a normal for every lane.
+template <Isa isa, class Device>
+class DenseSamples {
+ public:
+  using Cells = Block<isa, Device>;
+
+  /// Pulses of `words` for a block, which is loaded at its first pulse unless it is `loaded`.
+  DenseSamples(Cells &b, RandomKey key, const PulseWords &words, bool loaded = false)
+      : b_(b), words_(words), key_(key), loaded_(loaded) {}
+
+  /// Applies the samples [begin, end).
+  PULSORA_HD void take(int64_t begin, int64_t end) {
+    if (hasLevels(words_.kind)) {
+      takeLevels(begin, end);
+    } else if (begin < end) {
+      takeSlots(begin, end);
+    }
+  }
+
+  /// Whether the block was loaded.
+  bool loaded() const { return loaded_; }
+  /// The number of pulses.
+  PULSORA_HD uint64_t pulses() const {
+    uint64_t total = 0;
+    for (int j = 0; j < kBlock; ++j) total += pulses_[j];
+    return total;
+  }
+
+ private:
+  PULSORA_HD void takeSlots(int64_t begin, int64_t end) {
+    const PulseLayout layout = *words_.layout;
+    const uint32_t mask = slotMask(layout.slots);
+    float n[kBlock];
+    bool hit = false;
+    int64_t word = -1;
+    for (int64_t s = begin; s < end; ++s) {
+      const SlotPlace place = SlotPlace::of(layout, s);
+      if (place.word != word) hit = b_.loadWord(words_, place.word);
+      word = place.word;
+      bool fires = hit && (b_.anyD() >> place.shift & mask);
+      if (fires) b_.count(place.shift, mask, n, pulses_);
+      for (int part = 1; part < layout.wordsPerSample; ++part) {
+        float more[kBlock];
+        if (!b_.loadWord(words_, place.word + part)) continue;
+        b_.count(0, mask, more, pulses_);
+        for (int j = 0; j < kBlock; ++j) n[j] = fires ? n[j] + more[j] : more[j];
+        fires = true;
+      }
+      if (fires) apply(n, s);
+    }
+  }
+
+  PULSORA_HD void takeLevels(int64_t begin, int64_t end) {
+    float n[kBlock];
+    for (int64_t s = begin; s < end; ++s) {
+      b_.countLevels(words_, s, n);
+      uint32_t any = 0;
+      for (int j = 0; j < kBlock; ++j) {
+        const auto count = static_cast<uint32_t>(static_cast<int32_t>(pulsora::abs(n[j])));
+        pulses_[j] += count;
+        any |= count;
+      }
+      if (any) apply(n, s);
+    }
+  }
+
+  PULSORA_HD void apply(const float (&n)[kBlock], int64_t s) {
+    if (!loaded_) b_.template load<false>();
+    loaded_ = true;
+    const uint64_t sample = words_.firstSample + static_cast<uint64_t>(s);
+    b_.template apply<false>(n, normals_.of(key_, static_cast<uint32_t>(b_.cell(0)), sample),
+                             [&](int) { return sample; });
+  }
+
+  Cells &b_;
+  const PulseWords &words_;
+  const RandomKey key_;
+  BlockNormals<isa> normals_;
+  uint32_t pulses_[kBlock] = {};
+  bool loaded_;
+};
+
+/// Takes a block through the samples of a mini-batch. Returns the number of pulses.
 template <Isa isa, class Device>
 PULSORA_HD uint64_t updateDense(Block<isa, Device> &b, RandomKey key, const PulseWords &words) {
-  const PulseLayout layout = *words.layout;
-  const uint32_t mask = slotMask(layout.slots);
-  BlockNormals<isa> normals;
-  uint32_t pulses[kBlock] = {};
-  float n[kBlock];
-  bool loaded = false;
-  bool hit = false;
-  int64_t word = -1;
-  for (int64_t s = 0; s < words.samples; ++s) {
-    const SlotPlace place = SlotPlace::of(layout, s);
-    if (place.word != word) hit = b.loadWord(words, place.word);
-    word = place.word;
-    bool fires = hit && (b.anyD() >> place.shift & mask);
-    if (fires) b.count(place.shift, mask, n, pulses);
-    for (int part = 1; part < layout.wordsPerSample; ++part) {
-      float more[kBlock];
-      if (!b.loadWord(words, place.word + part)) continue;
-      b.count(0, mask, more, pulses);
-      for (int j = 0; j < kBlock; ++j) n[j] = fires ? n[j] + more[j] : more[j];
-      fires = true;
-    }
-    if (!fires) continue;
-    if (!loaded) b.template load<false>();
-    loaded = true;
-    const uint64_t sample = words.firstSample + static_cast<uint64_t>(s);
-    b.template apply<false>(n, normals.of(key, static_cast<uint32_t>(b.cell(0)), sample),
-                            [&](int) { return sample; });
-  }
-  if (!loaded) return 0;
+  DenseSamples<isa, Device> samples(b, key, words);
+  samples.take(0, words.samples);
+  if (!samples.loaded()) return 0;
   b.store();
-  uint64_t total = 0;
-  for (int j = 0; j < kBlock; ++j) total += pulses[j];
-  return total;
-}
-
-/// updateDense() for the deterministic pulse types.
-template <Isa isa, class Device>
-PULSORA_HD uint64_t updateLevels(Block<isa, Device> &b, RandomKey key, const PulseWords &words) {
-  BlockNormals<isa> normals;
-  uint64_t total = 0;
-  b.template load<false>();
-  for (int64_t s = 0; s < words.samples; ++s) {
-    float n[kBlock];
-    b.countLevels(words, s, n);
-    uint32_t pulses = 0;
-    for (int j = 0; j < kBlock; ++j)
-      pulses += static_cast<uint32_t>(static_cast<int32_t>(pulsora::abs(n[j])));
-    if (!pulses) continue;
-    total += pulses;
-    const uint64_t sample = words.firstSample + static_cast<uint64_t>(s);
-    b.template apply<false>(n, normals.of(key, static_cast<uint32_t>(b.cell(0)), sample),
-                            [&](int) { return sample; });
-  }
-  b.store();
-  return total;
+  return samples.pulses();
 }
 
 }  // namespace cpu

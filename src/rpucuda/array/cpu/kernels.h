@@ -4,6 +4,7 @@
 #include "array/cpu/batch.h"
 #include "array/cpu/dense.h"
 #include "array/cpu/sparse.h"
+#include "array/cpu/taps.h"
 #include "array/line_events.h"
 #include "array/program_cells.h"
 
@@ -92,12 +93,11 @@ struct Kernels {
     using Cells = Block<isa, Device>;
     constexpr int kSparseSlots = 4;  // up to here most samples leave most cells alone
     const int slots = words.layout->slots;
-    if (hasLevels(words.kind))
-      return overBlocks(a, begin, end, [&](Cells &b) { return updateLevels(b, a.key, words); });
-    if (slots == 1)
+    const bool sparse = !hasLevels(words.kind) && slots <= kSparseSlots;
+    if (sparse && slots == 1)
       return overBlocks(a, begin, end,
                         [&](Cells &b) { return updateSparse<true>(b, a.key, words); });
-    if (slots <= kSparseSlots)
+    if (sparse)
       return overBlocks(a, begin, end,
                         [&](Cells &b) { return updateSparse<false>(b, a.key, words); });
     return overBlocks(a, begin, end, [&](Cells &b) { return updateDense(b, a.key, words); });
@@ -168,7 +168,11 @@ struct Kernels {
   }
   static void tapLines(const CellArray &a, const LineTaps &taps, int64_t begin, int64_t end,
                        void *) {
-    overCells(Array<Device>::of(a), TapLine<Device>{taps}, begin, end);
+    if (taps.columns || taps.finals) {
+      overCells(Array<Device>::of(a), TapLine<Device>{taps}, begin, end);
+    } else {
+      tapRows<isa, Device>(a, taps, begin, end);
+    }
   }
 
   static void program(const CellArray &a, const CellProgram &program, uint64_t *sent, int64_t begin,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import subprocess
 import sys
 import warnings
@@ -207,11 +208,16 @@ print(now("VmHWM") - before)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_peak_is_one_model_and_a_layer() -> None:
     def peak(*, inplace: bool) -> float:
+        # Freed memory goes back at once: glibc would keep what it has, for the next time.
         done = subprocess.run(  # noqa: S603
-            [sys.executable, "-c", _PEAK, str(inplace)], capture_output=True, text=True, check=True
+            [sys.executable, "-c", _PEAK, str(inplace)],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536"},
         )
         return float(done.stdout)
 
     # Tiles of IdealConfig take 4 bytes a weight, as the digital model: 96 MiB in all, 4 a layer.
     assert peak(inplace=False) > 90.0
-    assert peak(inplace=True) < 60.0
+    assert peak(inplace=True) < 40.0

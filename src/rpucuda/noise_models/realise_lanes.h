@@ -95,8 +95,8 @@ class RealiseLanes {
     const int64_t count = left < groups_ * cells ? left : groups_ * cells;
     Cells w = {};
     if (r_.wanted) load(r_.wanted + firstCell, cells, count, w);
-    Cells weight;
-    Cells variance;
+    Cells weight = {};
+    Cells variance = {};
     int cell = 0;
     int k = 0;
     for (int block = 0; block < blocks; ++block) {

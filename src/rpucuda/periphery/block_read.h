@@ -142,6 +142,7 @@ class BlockRead {
   void reserveSlices(const Context &context, MatrixView<const float> weights, int64_t rows,
                      bool product);
   bool measureAverages(const Context &context, const InputStage &input, uint64_t firstSample);
+  InputConverter levelConverter() const;
   InputStage inputStage(MatrixView<const float> in, uint64_t firstSample, bool inIntegers,
                         int64_t firstRow = 0);
   OutputStage outputStage(MatrixView<float> out, uint64_t firstSample, bool inIntegers,

@@ -18,6 +18,8 @@ void BlockRead::reserveSlices(const Context &context, MatrixView<const float> we
   s.worstScale.reserve(context, rows);
   s.round.reserve(context, rows);
   s.clipped.reserve(context, rows);
+  s.inputSums.reserve(context, rows);
+  s.inputSquares.reserve(context, rows);
   for (BlockRead &slice : slices_) slice.reserve(context, weights, rows, product);
 }
 
@@ -27,12 +29,9 @@ void BlockRead::readSlices(const Context &context, MatrixView<const float> weigh
   if (in.rows == 0) return;
   const auto bits = static_cast<int>(parameters_.input_slice_bits);
   const InputSlices slices{bits, parameters_.sliceCount() * bits - parameters_.levelBits()};
-  InputStage input = inputStage(in, firstSample, true, firstRow);
+  InputStage input = inputStage(in, firstSample, false, firstRow);
   input.nonfiniteFlag = context.nonfiniteFlag;
-  input.converter.noise = 0.0f;  // slices have it
-  input.passes = 1;
-  input.converted = scratch_.converted.data() + firstRow * inSize_;
-  input.levels = nullptr;
+  input.converter = levelConverter();  // slices have noise
   input.sums = input.squares = nullptr;
   float *sums = scratch_.sums.data() + firstRow * outSize_;
   float *given = scratch_.sliceInputs.data() + firstRow * inSize_;

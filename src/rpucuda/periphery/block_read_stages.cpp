@@ -40,6 +40,15 @@ ScaleRule scaleRule(const IOParameters &p) {
   return rule;
 }
 
+// Makes levels of the DAC in place of inputs, without noise.
+InputConverter BlockRead::levelConverter() const {
+  const IOParameters &p = parameters_;
+  InputConverter converter{Converter(p.inputStep(), p.inp_bound, p.inp_sto_round), 0.0f, 1.0f};
+  converter.dac.step = 1.0f;
+  converter.dac.bound = static_cast<float>(p.largestLevel());
+  return converter;
+}
+
 // With firstRow > 0 a stage has one pass; its scratch memory follows the memory of earlier rows.
 InputStage BlockRead::inputStage(MatrixView<const float> in, uint64_t firstSample, bool inIntegers,
                                  int64_t firstRow) {
@@ -55,12 +64,9 @@ InputStage BlockRead::inputStage(MatrixView<const float> in, uint64_t firstSampl
   s.draws = inputDraws(key_, pass_, firstSample);
   s.pass = pass_;
   s.rule = scaleRule(p);
-  s.converter = {Converter(p.inputStep(), p.inp_bound, p.inp_sto_round), p.inp_noise,
-                 inIntegers ? 1.0f : 1.0f - p.inp_asymmetry};
-  if (inIntegers) {  // levels in place of inputs
-    s.converter.dac.step = 1.0f;
-    s.converter.dac.bound = static_cast<float>(p.largestLevel());
-  }
+  s.converter = inIntegers ? levelConverter()
+                           : InputConverter{Converter(p.inputStep(), p.inp_bound, p.inp_sto_round),
+                                            p.inp_noise, 1.0f - p.inp_asymmetry};
   s.passes = sumCount(inIntegers);
   if (needsFloats(inIntegers)) s.converted = scratch_.converted.data() + firstRow * inSize_;
   if (inIntegers && onCpu_) s.levels = scratch_.levels.data() + firstRow * inSize_;

@@ -34,6 +34,14 @@ PERFECT: dict[str, Any] = {
     "backward": pl.IOParameters(is_perfect=True),
 }
 
+# One configuration of each way in which layers carry their weight.
+CARRIERS = [
+    pl.SingleConfig(),
+    pl.LRTTConfig(rank=2),
+    pl.InferenceConfig(),
+    pl.MixedPrecisionConfig(),
+]
+
 # An adapter without what its defaults choose by themselves, for tests of one rule at a time: A and
 # B learn at lr alpha, transfers count samples and are sent once, and B is drawn anew.
 PLAIN_LRTT: dict[str, Any] = {

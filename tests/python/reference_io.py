@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from reference_io_cases import CASES
 from reference_random import (
     Purpose,
     draw,
@@ -304,113 +305,6 @@ class AnalogRead:
         return np.clip(y, -io.out_bound, io.out_bound), clipped
 
 
-CASES: dict[str, dict[str, Any]] = {
-    "defaults": {},
-    "perfect": {"is_perfect": True},
-    "steps": {"inp_res": 10.0, "out_res": 20.0, "out_bound": 3.0},
-    "continuous": {"inp_res": 0.0, "out_res": 0.0, "inp_bound": 0.0, "out_bound": 0.0},
-    "input_noise": {"inp_noise": 0.1, "inp_asymmetry": 0.2, "inp_bound": 0.8},
-    "stochastic_rounding": {"inp_sto_round": True, "out_sto_round": True, "inp_res": 12.0},
-    "output_spread": {"out_noise_std": 0.5, "out_asymmetry": 0.1, "out_scale": 2.5},
-    "nm_none": {"noise_management": "none"},
-    "nm_abs_max_capped": {"nm_thres": 0.5},
-    "nm_max": {"noise_management": "max"},
-    "nm_constant": {"noise_management": "constant", "nm_thres": 2.0},
-    "nm_average": {"noise_management": "average_abs_max", "nm_decay": 0.25},
-    "nm_np_sum": {"noise_management": "abs_max_np_sum", "out_bound": 1.0, "nm_assumed_wmax": 1.0},
-    "bm_none": {"bound_management": "none", "out_bound": 0.5},
-    "bm_iterative": {"out_bound": 0.5},
-    "bm_resolution_limit": {"out_bound": 0.02, "out_noise": 0.001},
-    "bm_factor_limit": {"out_bound": 0.02, "out_noise": 0.001, "max_bm_factor": 3.0},
-    "bm_positive_only": {"out_bound": 0.5, "bm_test_negative_bound": False},
-    "bm_worst_case": {"out_bound": 0.7, "bound_management": "iterative_worst_case"},
-    "additive_weight_noise": {"w_noise": 0.05, "w_noise_type": "additive_constant"},
-    "pcm_weight_noise": {"w_noise": 0.05, "w_noise_type": "pcm_read"},
-    "ir_drop": {"ir_drop": 1.0, "ir_drop_gw_div_gmax": 100.0},
-    "ir_drop_poor_wires": {"ir_drop": 1.0, "ir_drop_gw_div_gmax": 5.0},
-    "line_voltage": {"v_offset_std": 0.1, "r_series": 0.05, "r_series_max_total": 0.06},
-    "line_voltage_unreferenced": {"v_offset_std": 0.1, "r_series": 0.05, "v_offset_w_min": 0.0},
-    "nonlinearity": {
-        "out_nonlinearity": 1.5,
-        "out_nonlinearity_std": 0.3,
-        "slope_calibration": 0.2,
-    },
-    "pos_neg_separate": {
-        "mv_type": "pos_neg_separate",
-        "w_read_asymmetry_dtod": 0.1,
-        "inp_noise": 0.05,
-        "out_bound": 0.5,
-    },
-    "pos_neg_digital": {
-        "mv_type": "pos_neg_separate_digital_sum",
-        "w_read_asymmetry_dtod": 0.1,
-        "out_bound": 0.5,
-    },
-    "bit_serial": {
-        "mv_type": "bit_serial",
-        "bound_management": "none",
-        "inp_noise": 0.05,
-        "inp_asymmetry": 0.1,
-    },
-    "bit_serial_in_slices": {
-        "mv_type": "bit_serial",
-        "bound_management": "none",
-        "input_slice_bits": 4,
-        "inp_res": 1 / 500,
-        "inp_bound": 0.8,
-        "inp_sto_round": True,
-        "out_sto_round": True,
-        "out_scale": 1.5,
-    },
-    "bit_serial_effects": {
-        "mv_type": "bit_serial",
-        "bound_management": "none",
-        "input_slice_bits": 4,
-        "out_bound": 0.5,
-        "w_noise": 0.02,
-        "w_noise_type": "pcm_read",
-        "ir_drop": 1.0,
-        "ir_drop_gw_div_gmax": 100.0,
-        "v_offset_std": 0.05,
-    },
-    "everything": {
-        "mv_type": "pos_neg_separate_digital_sum",
-        "inp_noise": 0.02,
-        "inp_sto_round": True,
-        "inp_asymmetry": 0.05,
-        "out_sto_round": True,
-        "out_noise_std": 0.2,
-        "out_asymmetry": 0.05,
-        "out_scale": 0.5,
-        "out_bound": 0.6,
-        "w_noise": 0.02,
-        "w_noise_type": "pcm_read",
-        "w_read_asymmetry_dtod": 0.1,
-        "ir_drop": 1.0,
-        "ir_drop_gw_div_gmax": 100.0,
-        "v_offset_std": 0.05,
-        "r_series": 0.02,
-        "out_nonlinearity": 0.3,
-        "out_nonlinearity_std": 0.2,
-        "slope_calibration": 0.3,
-    },
-    "backward": {"_backward": True, "inp_noise": 0.1, "out_bound": 0.5},
-    "backward_poor_wires": {"_backward": True, "ir_drop": 1.0, "ir_drop_gw_div_gmax": 30.0},
-    "backward_managed": {"_backward": True, "bm_backward": True, "out_bound": 0.5},
-    "backward_bit_serial": {
-        "_backward": True,
-        "mv_type": "bit_serial",
-        "bound_management": "none",
-        "inp_res": 6.0,
-    },
-    "backward_separate": {
-        "_backward": True,
-        "mv_type": "pos_neg_separate",
-        "w_read_asymmetry_dtod": 0.2,
-        "w_noise": 0.02,
-        "w_noise_type": "pcm_read",
-    },
-}
 KEY = (20, 3, 16)  # seed, tile, array
 FIRST_SAMPLE = 4294967285  # so that samples cross a block of eight and 2^32
 

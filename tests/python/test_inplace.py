@@ -14,16 +14,10 @@ import torch
 from torch import nn
 
 import pulsora as pl
-from conftest import PERFECT
+from conftest import CARRIERS, PERFECT
 from pulsora.nn import AnalogLinear, AnalogModule
 
 IDEAL = pl.IdealConfig(**PERFECT)
-CONFIGS = [
-    pl.SingleConfig(),
-    pl.LRTTConfig(rank=2),
-    pl.InferenceConfig(),
-    pl.MixedPrecisionConfig(),
-]
 
 
 class Net(nn.Module):
@@ -55,7 +49,7 @@ def same_state(one: nn.Module, other: nn.Module) -> bool:
     return mine.keys() == its.keys() and all(torch.equal(mine[name], its[name]) for name in mine)
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("config", CARRIERS, ids=lambda each: type(each).__name__)
 def test_in_place_has_the_bits_of_a_copy(config: pl.TileConfig) -> None:
     given = net()
     copied = pl.convert_to_analog(given, config, seed=3)

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 import pulsora as pl
-from conftest import PERFECT
+from conftest import CARRIERS, PERFECT
 from pulsora.nn import AnalogModule
 
 if TYPE_CHECKING:
@@ -24,12 +24,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*lie outside the bounds")
 IDEAL = pl.IdealConfig(**PERFECT)
-CONFIGS = [
-    pl.SingleConfig(),
-    pl.LRTTConfig(rank=2),
-    pl.InferenceConfig(),
-    pl.MixedPrecisionConfig(),
-]
 
 
 class Conv1D(nn.Module):
@@ -110,7 +104,7 @@ def require_same_state(one: nn.Module, other: nn.Module) -> None:
     assert [name for name in mine if not torch.equal(mine[name], its[name])] == []
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("config", CARRIERS, ids=lambda each: type(each).__name__)
 def test_a_loaded_model_has_the_bits_of_a_converted_one(
     config: pl.TileConfig, digital: Net, tmp_path: Path
 ) -> None:

@@ -12,18 +12,13 @@ import torch
 from torch import nn
 
 import pulsora as pl
+from conftest import CARRIERS
 from pulsora.convert import saving
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*lie outside the bounds")
-CONFIGS = [
-    pl.SingleConfig(),
-    pl.LRTTConfig(rank=2),
-    pl.InferenceConfig(),
-    pl.MixedPrecisionConfig(),
-]
 
 
 class Net(nn.Module):
@@ -67,7 +62,7 @@ def require_same_state(one: nn.Module, other: nn.Module) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*before its first transfer", "ignore:.*never programmed")
 @pytest.mark.parametrize("shard_bytes", [1, 1 << 30])
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("config", CARRIERS, ids=lambda each: type(each).__name__)
 def test_a_loaded_model_goes_on_with_the_bits(
     config: pl.TileConfig, shard_bytes: int, tmp_path: Path
 ) -> None:

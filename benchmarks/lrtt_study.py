@@ -7,7 +7,8 @@ Every run trains 784-256-128-10 with sigmoids (or another network of lrtt_study_
 Fashion-MNIST by SGD: mean cross entropy, batch 64, 5 epochs, learning rate 0.1 unless a grid varies
 it, halved after 60 % of the epochs. All layers but the last are analog, one tile each, with the
 periphery of the presets; the last layer and all biases are digital. The score is the test accuracy
-after the last epoch, adapter included. The grids are in lrtt_study_grids.py. With --best, each
+after the last epoch, adapter included; with an adapter, the accuracy right after one more transfer
+stands beside it. The grids are in lrtt_study_grids.py. With --best, each
 algorithm's best learning rate of what has been run then gets two further seeds.
 
 Finished runs are lines of FOLDER/runs.jsonl, so that the program can be stopped (or stops itself
@@ -31,6 +32,7 @@ from torch import nn
 
 from lrtt_study_grids import GRIDS, best, config_of, key_of
 from lrtt_study_networks import make
+from pulsora.nn import AnalogModule
 from pulsora.optim import AnalogSGD
 from pulsora.training import data as datasets
 from pulsora.training.run import accuracy, pulse_report
@@ -72,12 +74,18 @@ def train(setting: Setting, folder: Path, device: str) -> dict[str, Any]:
         if "images" in setting and epoch + 1 < epochs:
             continue
         scores.append(round(100.0 * accuracy(model, test_x, test_y), 3))
-    return {
+    result = {
         "setting": setting,
         "accuracy": scores,
         "report": pulse_report(model),
         "seconds": round(time.perf_counter() - start, 2),
     }
+    if setting.get("default") == "adapter":
+        for layer in model.modules():
+            for tile in layer.tiles if isinstance(layer, AnalogModule) else ():
+                tile.adapter.transfer()
+        result["after_transfer"] = round(100.0 * accuracy(model, test_x, test_y), 3)
+    return result
 
 
 def work(tasks: Any, results: Any, folder: Path, device: str, until: float) -> None:  # noqa: ANN401
@@ -117,7 +125,8 @@ def summary(results: dict[str, dict[str, Any]]) -> None:
         if "accuracy" in result:
             kind = key_of({k: v for k, v in chosen.items() if k not in {"lr", "seed"}})
             kinds.setdefault(kind, {}).setdefault(chosen["lr"], {})[chosen["seed"]] = result
-    print("| what | lr | seeds | test accuracy % | pulses per cell |\n|---|---|---|---|---|")
+    print("| what | lr | seeds | test accuracy % | right after a transfer | pulses per cell |")
+    print("|---|---|---|---|---|---|")
     for kind, rates in sorted(kinds.items()):
         tried = {lr: seeds[1]["accuracy"][-1] for lr, seeds in rates.items() if 1 in seeds}
         if not tried:
@@ -126,10 +135,16 @@ def summary(results: dict[str, dict[str, Any]]) -> None:
         runs = list(rates[rate].values())
         scores = [run["accuracy"][-1] for run in runs]
         pulses = [run["report"].get("pulses_per_cell", 0.0) for run in runs]
+        after = [run["after_transfer"] for run in runs if "after_transfer" in run]
         print(
             f"| {kind} | {rate} of {', '.join(map(str, sorted(tried)))} | {len(runs)} | "
-            f"{fmean(scores):.1f} ({min(scores):.1f} ... {max(scores):.1f}) | {fmean(pulses):.0f} |"
+            f"{spread(scores)} | {spread(after) if after else '-'} | {fmean(pulses):.0f} |"
         )
+
+
+def spread(scores: list[float]) -> str:
+    """Mean, least and most of accuracies."""
+    return f"{fmean(scores):.1f} ({min(scores):.1f} ... {max(scores):.1f})"
 
 
 def main() -> None:

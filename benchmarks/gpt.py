@@ -35,6 +35,7 @@ from torch import distributed as dist
 from torch import nn
 
 import pulsora as pl
+from pulsora.training_step import TrainingStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,7 +126,7 @@ class Case:
         self.made = time.perf_counter() - begin
         self.step: Callable[..., Any] = self.plain_step
         if case["loop"] == "recorded":
-            self.step = pl.TrainingStep(model, self.optimizer, loss_fn)
+            self.step = TrainingStep(model, self.optimizer, loss_fn)
         self.model = model
 
     def plain_step(self, x: torch.Tensor, y: torch.Tensor) -> None:
@@ -209,8 +210,7 @@ def worker(rank: int, size: int, folder: str, options: argparse.Namespace) -> No
 def table(found: list[dict[str, Any]]) -> list[str]:
     """The figures, and how many times as fast several processes are as one."""
     lines = [
-        "| network | tile | processes | loop, pulses | ms per step | tokens/s | speed-up |"
-        + " allocated | card in use | made, s |",
+        "| network | tile | processes | loop, pulses | ms | tokens/s | gain | torch | card | made |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for each in found:

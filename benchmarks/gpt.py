@@ -97,6 +97,14 @@ def digest(model: nn.Module) -> str:
     return found.hexdigest()
 
 
+def _freeze(model: nn.Module) -> None:
+    """Leaves what is trained to the analog matrices and their biases."""
+    analog = {id(p) for layer in model.modules() if isinstance(layer, pl.nn.AnalogLinear)
+              for p in layer.parameters()}  # fmt: skip
+    for each in model.parameters():
+        each.requires_grad_(id(each) in analog)
+
+
 class Case:
     """A model on this process's GPU, and its steps."""
 
@@ -106,21 +114,20 @@ class Case:
         torch.manual_seed(1)
         begin = time.perf_counter()
         model = GPT(options.layers, options.width, options.tokens).to(device)
-        for each in model.parameters() if options.frozen else ():
-            each.requires_grad_(requires_grad=False)
         size = dist.get_world_size() if dist.is_initialized() else 1
         if case["what"] in CONFIGS:
             most = {"max_input_size": case["tiles"], "max_output_size": case["tiles"]}
             config = CONFIGS[case["what"]]
             model.blocks = pl.convert_to_analog(model.blocks, config, seed=1, inplace=True, **most)
+            if options.frozen:
+                _freeze(model)
             if size > 1:
                 pl.distributed.prepare(model, updates=case["updates"])
             self.optimizer: torch.optim.Optimizer = pl.optim.AnalogSGD(model.parameters(), lr=0.01)
         else:
             self.optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         self.plain: nn.Module = model
-        digital = any(each.numel() > 1 and each.requires_grad for each in model.parameters())
-        if size > 1 and (digital or case["what"] not in CONFIGS):
+        if size > 1 and not options.frozen and case["loop"] == "plain":
             self.plain = nn.parallel.DistributedDataParallel(model)
         torch.cuda.synchronize()
         self.made = time.perf_counter() - begin

@@ -71,7 +71,8 @@ class World:
         distributed.prepare(model, updates=self.updates, **options)
         own = _own_parameters(model)
         digital = [p for n, p in model.named_parameters() if n not in own and p.requires_grad]
-        return DistributedDataParallel(model) if digital and self.size > 1 else model
+        is_alone = self.size == 1 or self.recorded is not None  # a TrainingStep averages itself
+        return DistributedDataParallel(model) if digital and not is_alone else model
 
     def mine(self, x: Tensor, counts: Sequence[int] = (), dim: int = 0) -> Tensor:
         """This rank's rows; as many for each rank, unless counts (of two ranks) say otherwise."""

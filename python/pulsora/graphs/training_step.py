@@ -13,7 +13,7 @@ from torch import nn
 from pulsora._internal.checks import require_boolean
 from pulsora.graphs.hooks import hooks, hooks_of_parameter, hooks_of_step
 from pulsora.graphs.recorded_step import RecordedStep
-from pulsora.graphs.several_processes import only_by_ddp, process_group, trained_module
+from pulsora.graphs.several_processes import BY_DDP, by_ddp, process_group
 from pulsora.nn.autograd.analog_parameter import AnalogParameter, analog_arrays
 from pulsora.nn.autograd.optimizer_groups import learning_rate
 from pulsora.nn.tiles.followed_weights import followed_layers
@@ -68,10 +68,10 @@ class TrainingStep:
     step is plain.
 
     If `pulsora.distributed.prepare` has made several processes train the model, a batch has the
-    rows of this process. Steps average the gradients of digital parameters over the processes, so
-    that no DistributedDataParallel is needed; one around the model changes nothing. With NCCL,
-    steps are recorded with their messages. Every process then makes the pulses of all tiles,
-    whatever `updates` says.
+    rows of this process. Steps average the gradients of digital parameters over the processes:
+    give the prepared model itself, not a DistributedDataParallel around it, whose steps are plain.
+    With NCCL, steps are recorded with their messages. Every process then makes the pulses of all
+    tiles, whatever `updates` says.
 
     A recorded step does not repeat Python code beside tensors: hooks, prints, decisions that depend
     on numbers. A step that cannot be recorded runs as the plain loop, and one warning says why:
@@ -170,18 +170,15 @@ class TrainingStep:
         """Returns the detached loss of a batch, after its backward pass."""
         self.optimizer.zero_grad()
         place = batch[-1].device.type
-        group = process_group(self.model)
-        averages = group is not None and group.averages
-        model = trained_module(self.model) if averages else self.model
         with torch.autocast(place, torch.bfloat16) if self.amp else nullcontext():
-            loss = self.loss_fn(model(*batch[:-1]), batch[-1])
+            loss = self.loss_fn(self.model(*batch[:-1]), batch[-1])
         if not isinstance(loss, torch.Tensor):
             raise TypeError(
                 f"loss_fn returned a {type(loss).__name__}; a step has one loss: return a scalar "
                 "tensor, such as a sum"
             )
         loss.backward()  # type: ignore[no-untyped-call]
-        if group is not None and group.averages:
+        if (group := process_group(self.model)) and group.averages:
             group.average_gradients()
         if self.before_step is not None:
             self.before_step()
@@ -207,14 +204,14 @@ class TrainingStep:
         Processes first tell each other their rows, and how each would make the step. A graph is
         made, or runs, if all of them can do so. Plain and recorded steps have the same messages.
         """
-        reason = only_by_ddp(self.model)
+        averages = not by_ddp(self.model)
         if not batch[0].is_cuda:
-            with group.together(group.given, averages=reason is None):
+            with group.together(group.given, averages=averages):
                 return self._plainly(batch)
-        if reason is not None and self.plain_because is None:
-            self._be_plain(reason)
+        if not averages and self.plain_because is None:
+            self._be_plain(BY_DDP)
         counts = group.counts(batch[:-1], {})
-        with group.together(counts, averages=reason is None):
+        with group.together(counts, averages=averages):
             key = self._key(batch)
             if key is not None:
                 key = (key, counts)

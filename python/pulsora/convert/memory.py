@@ -47,7 +47,8 @@ class LayerMemory:
         tiles: Number of tiles.
         weights: Bytes of the weights: 4 for each, and 4 more where the weight is a parameter of
             torch too.
-        cells: Bytes of the parameters of the cells, and of what else belongs to arrays.
+        cells: Bytes of the parameters of the cells, where they are stored (`cells` of a device),
+            and of what else belongs to arrays.
         adapters: Bytes of the arrays A and B of adapters in the tiles, with their cells.
         per_row: Bytes that a row of the mini-batch keeps until the step: x and d, 4 for each input
             and output. A row is a sample, a step in time of a sequence, or a patch of an image.
@@ -295,8 +296,9 @@ def _adapter_bytes(config: TileConfig, rows: int, columns: int) -> int:
     """Returns the bytes of an adapter in a tile."""
     if not isinstance(config, LRTTConfig) or config.rank == 0:
         return 0
-    plain = config.replace(rank=0)
-    return _tile_bytes(config, rows, columns) - _tile_bytes(plain, rows, columns)
+    visible = config.visible.replace(cells="stored")  # with and without an adapter
+    ranked, plain = config.replace(visible=visible), config.replace(visible=visible, rank=0)
+    return _tile_bytes(ranked, rows, columns) - _tile_bytes(plain, rows, columns)
 
 
 def _tile_bytes(config: TileConfig, rows: int, columns: int) -> int:

@@ -29,6 +29,11 @@ _NoiseMerge: TypeAlias = Literal[
     "none",
     "batch",
 ]
+_Cells: TypeAlias = Literal[
+    "auto",
+    "stored",
+    "computed",
+]
 _TableCurve: TypeAlias = Literal[
     "linear",
     "cubic",
@@ -118,6 +123,11 @@ class Device(Parameters):
     """Draw noise for each sample, or once per update for all its samples ('batch': steps
     constant or linear in the weight; cutting a mini-batch changes the draws).
     """
+    cells: _Cells
+    """Keep the sampled parameters of cells in memory ('stored'), or draw them again whenever
+    an operation touches cells ('computed'): the same bits. 'auto': computed for a visible
+    array of LRTT with 100 mini-batches or more between transfers, else stored.
+    """
     construction_seed: int
     """>= 0. Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a
     seed have equal cells, array by array.
@@ -156,6 +166,7 @@ class _Common(TypedDict, total=False):
     apply_write_noise_on_set: bool
     pulse_noise: _PulseNoise
     noise_merge: _NoiseMerge
+    cells: _Cells
     construction_seed: int
 
 class ConstantStep(Device):

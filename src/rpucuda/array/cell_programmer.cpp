@@ -7,6 +7,7 @@
 
 namespace pulsora {
 void CellProgrammer::reserve(const Context &context, const PulsedDevice &array, int rounds) {
+  array.reserveCells(context);
   longest_.reserve(context, rounds * std::min(array.rows(), array.cols()));
   counts_.reserve(context, 1);
 }

@@ -16,73 +16,70 @@
 namespace pulsora {
 namespace {
 
-// Tensors of a state that describe cells.
-constexpr const char *kCells = "cells";
+// Tensor of a state that describes cells, besides those of CellPlanes.
 constexpr const char *kReference = "reference";
-constexpr const char *kDecayRates = "decay_rates";
-constexpr const char *kDiffusions = "diffusions";
-constexpr const char *kResets = "resets";
 
-// A plane of spreads, or none if the cells agree.
-Buffer<uint16_t> spreadPlane(const Context &context, bool used, const SpreadSampler &sampler,
-                             int64_t size) {
-  if (!used || sampler.dtod == 0.0f) return {};
-  Buffer<uint16_t> plane(context, size);
-  SpreadSampler filled = sampler;
-  filled.plane = plane.data();
-  forEach(context, size, filled);
-  return plane;
+bool computesCells(const PulsedParams &params, Touched touched) {
+  return params.cells == CellStorage::Computed ||
+         (params.cells == CellStorage::Auto && touched == Touched::Seldom);
 }
 
-}  // namespace
-
-PulsedDevice::PulsedDevice(const Context &context, const DeviceParams &params, int64_t rows,
-                           int64_t cols, RandomKey key, uint32_t slot)
-    : params_(params), rows_(rows), cols_(cols), key_(key) {
+int64_t requireSize(int64_t rows, int64_t cols) {
   PULSORA_CHECK(ConfigError, rows >= 1 && cols >= 1, "an array of size [", rows, ", ", cols,
                 "] was asked for; both sizes must be >= 1");
   PULSORA_CHECK(ConfigError, rows <= (int64_t{1} << 32) / cols, "an array of size [", rows, ", ",
                 cols,
                 "] was asked for; an array holds at most 2^32 cells: split it over several tiles");
+  return rows;
+}
+
+}  // namespace
+
+RandomKey PulsedDevice::cellKey(const PulsedParams &params, RandomKey key, uint32_t slot) {
+  if (params.construction_seed == 0) return key;
+  return makeKey(static_cast<uint64_t>(params.construction_seed), 0, slot);
+}
+
+PulsedDevice::PulsedDevice(const Context &context, const DeviceParams &params, int64_t rows,
+                           int64_t cols, RandomKey key, uint32_t slot)
+    : PulsedDevice(context, params, rows, cols, key, cellKey(params.common(), key, slot)) {}
+
+PulsedDevice::PulsedDevice(const Context &context, const DeviceParams &params, int64_t rows,
+                           int64_t cols, RandomKey key, RandomKey cellKey, Touched touched)
+    : params_(params),
+      rows_(requireSize(rows, cols)),
+      cols_(cols),
+      key_(key),
+      cells_(context, params, rows, cols, cellKey, computesCells(params.common(), touched)) {
   const PulsedParams &p = params_.common();
-  const RandomKey sampling =
-      p.construction_seed ? makeKey(static_cast<uint64_t>(p.construction_seed), 0, slot) : key_;
   weights_ = Buffer<float>::zeros(context, size());
   if (p.write_noise_std > 0.0f) visible_ = Buffer<float>::zeros(context, size());
-  cells_ =
-      Buffer<uint16_t>(context, size() * static_cast<int64_t>(params_.model().cellMembers.size()));
   counts_ = Buffer<uint64_t>::zeros(context, 2);
   if (!context.onCpu() && p.noise_merge == NoiseMerge::Batch)
     deferred_ = Buffer<uint32_t>(context, size() + 1);
-  SampledCells sampled = sampledCells();
-  sampled.key = sampling;
-  const PulsedKernels &kernels = kernelsOf(params_.model(), context);
-  overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
-    kernels.construct(sampled, cells_.data(), begin, end, stream);
-  });
-  decayRates_ =
-      spreadPlane(context, p.lifetime > 0.0f,
-                  {sampling, Purpose::Decay, p.lifetime_dtod, true, false, nullptr}, size());
-  diffusions_ =
-      spreadPlane(context, p.diffusion > 0.0f,
-                  {sampling, Purpose::Diffusion, p.diffusion_dtod, false, false, nullptr}, size());
-  resets_ = spreadPlane(context, true,
-                        {sampling, Purpose::Reset, p.reset_dtod, false, true, nullptr}, size());
   write(context, {});
   if (p.apply_write_noise_on_set) afterWrite(context, kSetEvents);
 }
 
-SampledCells PulsedDevice::sampledCells() const {
-  return {rows_, cols_, cells_.data(), &params_.common(), key_};
+SampledCells PulsedDevice::sampledCells(const CellLoan &loan) const {
+  return {rows_, cols_, loan.cells(), &params_.common(), key_};
 }
 
-CellArray PulsedDevice::array() { return {sampledCells(), weights_.data(), deferred_.data()}; }
+CellArray PulsedDevice::array(const CellLoan &loan) {
+  return {sampledCells(loan), weights_.data(), deferred_.data()};
+}
+
+void PulsedDevice::reserveRelax(const Context &context) const {
+  const PulsedParams &p = params_.common();
+  if (boundsDue_ || p.lifetime > 0.0f || p.diffusion > 0.0f) reserveCells(context);
+}
 
 // Writes `from`, or the current weights if `from` is empty, within the bounds.
 void PulsedDevice::write(const Context &context, MatrixView<const float> from) {
   boundsDue_ = false;
   ++changes_;
-  const CellArray a = array();
+  const CellLoan loan(context, cells_);
+  const CellArray a = array(loan);
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
     kernels.write(a, from, begin, end, stream);
@@ -91,8 +88,9 @@ void PulsedDevice::write(const Context &context, MatrixView<const float> from) {
 
 // Brings stored weights within the bounds of their cells.
 void PulsedDevice::confine(const Context &context, float *stored) const {
+  const CellLoan loan(context, cells_);
   CellArray a{};
-  static_cast<SampledCells &>(a) = sampledCells();
+  static_cast<SampledCells &>(a) = sampledCells(loan);
   a.weights = stored;
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
@@ -184,7 +182,8 @@ void PulsedDevice::applyPulses(const Context &context, const PulseWords &words) 
 }
 
 void PulsedDevice::pulse(const Context &context, const PulseWords &words) {
-  const CellArray a = array();
+  const CellLoan loan(context, cells_);
+  const CellArray a = array(loan);
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   if (words.samples > 0 && joinsUpdates(context)) {
     const PulsedUpdate alone{a, words, counts_.data()};
@@ -200,13 +199,15 @@ void PulsedDevice::applyPulsesToEach(const Context &context, const ArrayPulses *
   for (int i = 0; i < count;) {
     const DeviceModel *model = &list[i].array->params_.model();
     PulsedUpdate updates[kMostOfObject];
+    std::optional<CellLoan> loans[kMostOfObject];
     int together = 0;
     for (; together < kMostOfObject && i + together < count; ++together) {
       const auto &[array, words] = list[i + together];
       if (&array->params_.model() != model || words->samples == 0 || !array->joinsUpdates(context))
         break;
       array->settle(context);
-      updates[together] = {array->array(), *words, array->counts_.data()};
+      const CellLoan &loan = loans[together].emplace(context, array->cells_);
+      updates[together] = {array->array(loan), *words, array->counts_.data()};
     }
     if (together < 2) {
       list[i].array->applyPulses(context, *list[i].words);
@@ -258,8 +259,9 @@ void PulsedDevice::relax(const Context &context, uint64_t event) {
   const PulsedParams &p = params_.common();
   if (p.lifetime == 0.0f && p.diffusion == 0.0f) return;
   settle(context);
-  const CellArray a = array();
-  const Relaxation relaxation{decayRates_.data(), diffusions_.data(), resets_.data(), event};
+  const CellLoan loan(context, cells_);
+  const CellArray a = array(loan);
+  const Relaxation relaxation{loan.decayRates(), loan.diffusions(), loan.resets(), event};
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
     kernels.relax(a, relaxation, begin, end, stream);
@@ -274,16 +276,18 @@ void PulsedDevice::resetColumns(const Context &context, int64_t firstCol, int64_
                 cols_, " columns, counted from 0");
   PULSORA_CHECK(ConfigError, probability >= 0.0f && probability <= 1.0f, "reset probability is ",
                 probability, "; it must be >= 0 and <= 1");
-  reset(context, {resets_.data(), firstCol, count, probability, event});
+  reset(context, {nullptr, firstCol, count, probability, event});
 }
 
 void PulsedDevice::resetCells(const Context &context, const float *chosen, uint64_t event) {
-  reset(context, {resets_.data(), 0, cols_, 1.0f, event, chosen});
+  reset(context, {nullptr, 0, cols_, 1.0f, event, chosen});
 }
 
-void PulsedDevice::reset(const Context &context, const ResetEvent &event) {
+void PulsedDevice::reset(const Context &context, ResetEvent event) {
   settle(context);
-  const CellArray a = array();
+  const CellLoan loan(context, cells_);
+  event.resets = loan.resets();
+  const CellArray a = array(loan);
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
     kernels.reset(a, event, begin, end, stream);
@@ -305,34 +309,23 @@ uint64_t PulsedDevice::slotCount(const Context &context) const {
 
 size_t PulsedDevice::memoryBytes() const {
   return weights_.bytes() + visible_.bytes() + reference_.bytes() + signs_.bytes() +
-         cells_.bytes() + decayRates_.bytes() + diffusions_.bytes() + resets_.bytes() +
-         deferred_.bytes() + (ageing_ ? ageing_->seen.bytes() : 0);
+         cells_.memoryBytes() + deferred_.bytes() + (ageing_ ? ageing_->seen.bytes() : 0);
 }
 
-bool PulsedDevice::isOfCells(const std::string &tensor) {
-  const std::string name = tensor.substr(tensor.rfind('/') + 1);
-  for (const char *of : {kCells, kReference, kDecayRates, kDiffusions, kResets})
-    if (name == of) return true;
-  return false;
+bool PulsedDevice::isOfCells(const std::string &name) {
+  return CellPlanes::isOf(name) || name.substr(name.rfind('/') + 1) == kReference;
 }
 
 void PulsedDevice::saveTo(const Context &context, State &state, const std::string &prefix) const {
   const std::vector<int64_t> shape{rows_, cols_};
-  const auto members = static_cast<int64_t>(params_.model().cellMembers.size());
   state.put(context, prefix + "weights", Tensor::Type::F32, shape, weights_);
-  state.putFixed(context, prefix + kCells, Tensor::Type::F16, {members, rows_, cols_}, cells_);
+  cells_.saveTo(context, state, prefix);
   if (!visible_.empty())
     state.put(context, prefix + "visible_weights", Tensor::Type::F32, shape, visible_);
   if (!reference_.empty())
     state.put(context, prefix + kReference, Tensor::Type::F32, shape, reference_);
   if (!signs_.empty())
     state.put(context, prefix + "column_signs", Tensor::Type::F32, {cols_}, signs_);
-  if (!decayRates_.empty())
-    state.putFixed(context, prefix + kDecayRates, Tensor::Type::F16, shape, decayRates_);
-  if (!diffusions_.empty())
-    state.putFixed(context, prefix + kDiffusions, Tensor::Type::F16, shape, diffusions_);
-  if (!resets_.empty())
-    state.putFixed(context, prefix + kResets, Tensor::Type::F16, shape, resets_);
   uint64_t counts[2] = {};
   detail::copyToHost(context, counts, counts_.data(), sizeof counts);
   state.values[prefix + "pulses"] = Value(counts[0]);
@@ -344,7 +337,6 @@ void PulsedDevice::saveTo(const Context &context, State &state, const std::strin
 
 void PulsedDevice::loadFrom(const Context &context, const State &state, const std::string &prefix) {
   const std::vector<int64_t> shape{rows_, cols_};
-  const auto members = static_cast<int64_t>(params_.model().cellMembers.size());
   const bool hasSlots = state.values.count(prefix + kSlots) != 0;
   const uint64_t counts[2] = {state.counter(prefix + "pulses"),
                               hasSlots ? state.counter(prefix + kSlots) : 0};
@@ -352,20 +344,14 @@ void PulsedDevice::loadFrom(const Context &context, const State &state, const st
   const uint64_t event = due ? state.counter(prefix + kBoundsDue) : 0;
   const Age age = readAge(state, prefix);
   ++changes_;
+  cells_.loadFrom(context, state, prefix);
   state.take(context, prefix + "weights", Tensor::Type::F32, shape, weights_);
-  state.takeFixed(context, prefix + kCells, Tensor::Type::F16, {members, rows_, cols_}, cells_);
   if (!visible_.empty())
     state.take(context, prefix + "visible_weights", Tensor::Type::F32, shape, visible_);
   if (!reference_.empty())
     state.take(context, prefix + kReference, Tensor::Type::F32, shape, reference_);
   if (!signs_.empty())
     state.take(context, prefix + "column_signs", Tensor::Type::F32, {cols_}, signs_);
-  if (!decayRates_.empty())
-    state.takeFixed(context, prefix + kDecayRates, Tensor::Type::F16, shape, decayRates_);
-  if (!diffusions_.empty())
-    state.takeFixed(context, prefix + kDiffusions, Tensor::Type::F16, shape, diffusions_);
-  if (!resets_.empty())
-    state.takeFixed(context, prefix + kResets, Tensor::Type::F16, shape, resets_);
   detail::copyFromHost(context, counts_.data(), counts, sizeof counts);
   boundsDue_ = due;
   boundsEvent_ = event;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "array/cell_functors.h"
+#include "array/cell_planes.h"
 #include "array/device_model.h"
 #include "array/line_visits.h"
 #include "array/retention.h"
@@ -17,6 +18,10 @@
 namespace pulsora {
 
 struct ArrayPulses;
+
+/// How often an array's cells are touched: pulsed, written, reset or relaxed. With cells = "auto",
+/// the parameters of cells that are touched seldom are computed.
+enum class Touched { Often, Seldom };
 
 /// The time at which bounds are applied after an outer product in floating point.
 enum class Bounds {
@@ -40,6 +45,11 @@ class PulsedDevice {
   /// to the bounds.
   PulsedDevice(const Context &context, const DeviceParams &params, int64_t rows, int64_t cols,
                RandomKey key, uint32_t slot = 0);
+  /// Samples the cells by a key of their own.
+  PulsedDevice(const Context &context, const DeviceParams &params, int64_t rows, int64_t cols,
+               RandomKey key, RandomKey cellKey, Touched touched = Touched::Often);
+  /// The key of cells that are sampled with a construction_seed, or else by `key`.
+  static RandomKey cellKey(const PulsedParams &params, RandomKey key, uint32_t slot);
 
   int64_t rows() const { return rows_; }
   int64_t cols() const { return cols_; }
@@ -164,18 +174,27 @@ class PulsedDevice {
   /// Address of the number that slotCount() reads, to which makers of pulse trains add.
   uint64_t *slotCounter() { return counts_.data() + 1; }
 
-  /// Bytes of device state per array (weights, cells, optional planes).
+  /// Whether the parameters of the cells are stored, not computed.
+  bool storesCells() const { return cells_.areStored(); }
+  /// Reserves the memory of computed cells in the context's operation, which then cannot run out of
+  /// memory for them.
+  void reserveCells(const Context &context) const { cells_.reserve(context); }
+  /// reserveCells() if relax() will touch cells.
+  void reserveRelax(const Context &context) const;
+
+  /// Bytes of device state per array (weights, stored cells, optional planes).
   size_t memoryBytes() const;
 
-  /// Whether a tensor of a state describes cells: what was sampled when the array was made.
-  static bool isOfCells(const std::string &tensor);
+  /// Whether a tensor or value of a state describes cells: what was sampled when the array was
+  /// made.
+  static bool isOfCells(const std::string &name);
   /// Writes / reads the tensors `<prefix>weights`, `<prefix>cells/<member>`, ... of this array.
   void saveTo(const Context &context, State &state, const std::string &prefix) const;
   void loadFrom(const Context &context, const State &state, const std::string &prefix);
 
  private:
-  SampledCells sampledCells() const;
-  CellArray array();
+  SampledCells sampledCells(const CellLoan &loan) const;
+  CellArray array(const CellLoan &loan);
   bool joinsUpdates(const Context &context) const;
   CellFrame frame() const { return {reference_.data(), signs_.data(), cols_}; }
   Buffer<float> describeStored(const Context &context, const float *weights) const;
@@ -184,9 +203,9 @@ class PulsedDevice {
   float writeNoise() const;
   void pulse(const Context &context, const PulseWords &words);
   LineCells cellsOfLines(bool columns) const { return {columns, rows_, cols_}; }
-  void tap(const Context &context, const LineTaps &taps);
+  void tap(const Context &context, LineTaps taps);
   void write(const Context &context, MatrixView<const float> from);
-  void reset(const Context &context, const ResetEvent &event);
+  void reset(const Context &context, ResetEvent event);
   void afterWrite(const Context &context, uint64_t event);
   void confine(const Context &context, float *stored) const;
   void driftStored(const Context &context, float frozen, float *values) const;
@@ -202,11 +221,10 @@ class PulsedDevice {
   Buffer<float> visible_;    // weights that a read sees, if not the stored ones; else empty
   Buffer<float> reference_;  // empty without references
   Buffer<float> signs_;      // of columns; empty without signs
-  Buffer<uint16_t> cells_;   // planes of half floats
-  Buffer<uint16_t> decayRates_, diffusions_, resets_;  // empty where the cells do not differ
-  Buffer<uint64_t> counts_;                            // pulses, slots
-  ScratchBuffer<float> scaled_;                        // of applyOuterProduct
-  std::optional<Ageing> ageing_;                       // only with retention
+  CellPlanes cells_;
+  Buffer<uint64_t> counts_;       // pulses, slots
+  ScratchBuffer<float> scaled_;   // of applyOuterProduct
+  std::optional<Ageing> ageing_;  // only with retention
   uint64_t changes_ = 0;
   bool boundsDue_ = false;     // see Bounds::Later
   uint64_t boundsEvent_ = 0;   // keys the write noise of that time

@@ -41,7 +41,8 @@ Buffer<float> PulsedDevice::symmetricPoints(const Context &context, int64_t pair
 
 void PulsedDevice::balance(const Context &context, int64_t pairs, RandomKey key,
                            float *points) const {
-  SampledCells cells = sampledCells();
+  const CellLoan loan(context, cells_);
+  SampledCells cells = sampledCells(loan);
   cells.key = key;
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   overCells(context, size(), kCellSteps * (1 + pairs),
@@ -69,7 +70,8 @@ int64_t PulsedDevice::cellsWithoutSymmetricPoint(const Context &context) const {
 // Bounds and steps of cells at these stored weights, without reference and sign.
 Buffer<float> PulsedDevice::describeStored(const Context &context, const float *weights) const {
   Buffer<float> planes(context, 4 * size());
-  const SampledCells cells = sampledCells();
+  const CellLoan loan(context, cells_);
+  const SampledCells cells = sampledCells(loan);
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
     kernels.describe(cells, weights, planes.data(), begin, end, stream);
@@ -83,8 +85,9 @@ double PulsedDevice::weightBound(const Context &context) const {
   Buffer<float> sides(context, 2);
   detail::copyFromHost(context, sides.data(), beyond, sizeof beyond);
   Buffer<float> confined(context, size());
+  const CellLoan loan(context, cells_);
   CellArray a{};
-  static_cast<SampledCells &>(a) = sampledCells();
+  static_cast<SampledCells &>(a) = sampledCells(loan);
   a.weights = confined.data();
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   const auto all = rowMajor<const float>(confined.data(), rows_, cols_);

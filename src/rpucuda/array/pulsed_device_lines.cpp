@@ -12,8 +12,10 @@ void PulsedDevice::reserveTaps(const Context &context, int64_t visits, bool colu
   taps_.reserve(context, 2 * visits * cellsOfLines(columns).others());
 }
 
-void PulsedDevice::tap(const Context &context, const LineTaps &taps) {
-  const CellArray a = array();
+void PulsedDevice::tap(const Context &context, LineTaps taps) {
+  const CellLoan loan(context, cells_);
+  taps.reset.resets = loan.resets();
+  const CellArray a = array(loan);
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   const int64_t elements = taps.visits.count * cellsOfLines(taps.columns).others();
   overCells(context, elements, 2 + taps.words.samples,
@@ -39,7 +41,6 @@ void PulsedDevice::applyPulses(const Context &context, const PulseWords &words, 
   taps.words = words;
   taps.values = taps_.data();
   taps.finals = resets ? taps_.data() + elements : nullptr;
-  taps.reset.resets = resets_.data();
   tap(context, taps);
   forEach(context, elements,
           TapReader{frame(), taps, cells, visible_.empty() ? 0.0f : writeNoise(), key_, seen});
@@ -52,7 +53,8 @@ void PulsedDevice::applyPulses(const Context &context, const PulseWords &words, 
 void PulsedDevice::applyToLines(const Context &context, const LinePulses &pulses) {
   if (pulses.visits.count == 0) return;
   settle(context);
-  const CellArray a = array();
+  const CellLoan loan(context, cells_);
+  const CellArray a = array(loan);
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   const int64_t elements = pulses.visits.count * cellsOfLines(pulses.columns).others();
   overCells(context, elements, kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
@@ -63,7 +65,8 @@ void PulsedDevice::applyToLines(const Context &context, const LinePulses &pulses
 
 void PulsedDevice::program(const Context &context, CellProgram program) {
   settle(context);
-  const CellArray a = array();
+  const CellLoan loan(context, cells_);
+  const CellArray a = array(loan);
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   program.frame = frame();
   program.visible = visible_.data();
@@ -88,7 +91,7 @@ void PulsedDevice::resetLines(const Context &context, const LineVisits &visits, 
   LineTaps taps{};
   taps.visits = visits;
   taps.columns = columns;
-  taps.reset = {probability, resets_.data(), event};
+  taps.reset = {probability, nullptr, event};
   taps.finals = taps_.data();
   tap(context, taps);
   const LineCells cells = cellsOfLines(columns);

@@ -42,6 +42,7 @@ void PulsedWeightUpdater::update(const Context &context, PulsedDevice &device,
 
 void PulsedWeightUpdater::reserve(const Context &context, PulsedDevice &device, int64_t samples,
                                   float lr) {
+  device.reserveCells(context);
   if (isDigital(parameters_.pulse_type)) {
     device.reserveOuterProduct(context, samples);
   } else {

@@ -60,8 +60,13 @@ void AnalogDevice::postUpdate(const Context &context, float, const Counters &c) 
   relax(context, arrays(), c.miniBatches);
 }
 
+void AnalogDevice::reserveCells(const Context &context) const {
+  for (const NamedArray &each : arraysOf()) each.array->cells().reserveCells(context);
+}
+
 void AnalogDevice::relax(const Context &context, const std::vector<NamedArray> &arrays,
                          uint64_t event) {
+  for (const NamedArray &each : arrays) each.array->cells().reserveRelax(context);
   for (const NamedArray &each : arrays) each.array->cells().relax(context, event);
 }
 

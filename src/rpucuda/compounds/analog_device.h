@@ -54,6 +54,9 @@ class AnalogDevice {
   Crossbar &array(const std::string &name);
   const Crossbar &array(const std::string &name) const;
 
+  /// Reserves the memory of computed cells of all arrays in the context's operation.
+  void reserveCells(const Context &context) const;
+
   /// The reads of forward() and backward(). By default, the reads of all arrays.
   virtual std::vector<AnalogRead *> reads();
 

@@ -18,17 +18,16 @@ class Crossbar {
  public:
   /// The array in `slot` of the tile that `keys` belong to; no two arrays of a tile may share a
   /// slot. Larger arrays than `limits` (in the forward direction) are read in blocks (AnalogRead);
-  /// updates, writes and states do not depend on blocks.
+  /// updates, writes and states do not depend on blocks. `touched` tells how often cells change.
   Crossbar(const Context &context, const DeviceParams &device, int64_t rows, int64_t cols,
            const TilePeriphery &periphery, const TileKeys &keys, uint32_t slot,
-           const ReadLimits &limits = {})
-      : cells_(context, device, rows, cols, keys.of(slot, Role::Cells), slot),
+           const ReadLimits &limits = {}, Touched touched = Touched::Often)
+      : cellKey_(
+            PulsedDevice::cellKey(device.common(), keys.ofRead(slot, Role::Cells).spreads, slot)),
+        cells_(context, device, rows, cols, keys.of(slot, Role::Cells), cellKey_, touched),
         reads_(context, periphery.forward, periphery.backward, rows, cols,
                keys.ofRead(slot, Role::Read), limits),
-        updater_(periphery.update, keys.of(slot, Role::Update)),
-        cellKey_(device.common().construction_seed
-                     ? makeKey(static_cast<uint64_t>(device.common().construction_seed), 0, slot)
-                     : keys.ofRead(slot, Role::Cells).spreads) {}
+        updater_(periphery.update, keys.of(slot, Role::Update)) {}
 
   int64_t rows() const { return cells_.rows(); }
   int64_t cols() const { return cells_.cols(); }
@@ -91,10 +90,10 @@ class Crossbar {
   }
 
  private:
+  RandomKey cellKey_;  // of what was sampled when the cells were made
   PulsedDevice cells_;
   ForwardBackwardPass reads_;
   PulsedWeightUpdater updater_;
-  RandomKey cellKey_;  // of what was sampled when the cells were made
 };
 
 }  // namespace pulsora

@@ -56,6 +56,11 @@ Account &accountOf(Backend backend, int device) {
   return accounts[backend == Backend::Cpu ? 0 : 1 + std::min(std::max(device, 0), kMost - 2)];
 }
 
+uint64_t newNumber() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
 class OwnSource final : public ScratchSource {
  public:
   void *allocate(const Context &context, size_t bytes) override {
@@ -286,6 +291,8 @@ struct ScratchOperation::Lease {
   std::unique_ptr<ScratchArena> arena;
   void *stream;
   size_t most = SIZE_MAX;
+  size_t beyond = 0;  // bytes that do not count
+  uint64_t number = newNumber();
 };
 
 ScratchOperation::ScratchOperation(Context &context) : context_(context) {
@@ -305,11 +312,18 @@ void ScratchOperation::setLimited(bool limited) {
       limited ? static_cast<size_t>(scratchLimit()) / BatchedLaunches::together() : SIZE_MAX;
 }
 
-void ScratchOperation::takeBack() { lease_->arena->takeBack(); }
+void ScratchOperation::takeBack() {
+  lease_->arena->takeBack();
+  lease_->beyond = 0;
+  lease_->number = newNumber();
+}
+
+uint64_t ScratchOperation::number() const { return lease_->number; }
 
 namespace detail {
 
-void ScratchPiece::reserve(const Context &context, int64_t count, size_t elementBytes) {
+void ScratchPiece::reserve(const Context &context, int64_t count, size_t elementBytes,
+                           bool counts) {
   ScratchArena *arena = context.scratch ? context.scratch->lease_->arena.get() : nullptr;
   // What launches that are kept hold from an earlier operation is not of this one.
   const bool isOurs = !lender_ || lender_ == arena;
@@ -324,12 +338,15 @@ void ScratchPiece::reserve(const Context &context, int64_t count, size_t element
     useKept();
     return;
   }
-  const size_t most = context.scratch->lease_->most;
-  PULSORA_CHECK(ScratchLimitReached, arena->used() + bytes <= most, "an operation takes ",
-                arena->used() + bytes, " bytes of scratch memory or more, and the limit is ", most,
+  ScratchOperation::Lease &lease = *context.scratch->lease_;
+  const size_t usedBefore = arena->used();
+  const size_t wanted = usedBefore - lease.beyond + bytes;
+  PULSORA_CHECK(ScratchLimitReached, !counts || wanted <= lease.most, "an operation takes ", wanted,
+                " bytes of scratch memory or more, and the limit is ", lease.most,
                 " bytes; raise it (pulsora.scratch_limit or ", kLimitVariable,
                 "), or use smaller tiles");
   arena->lendTo(*this, arena->take(context, bytes), bytes);
+  if (!counts) lease.beyond += arena->used() - usedBefore;
 }
 
 void ScratchPiece::swap(ScratchPiece &other) noexcept {

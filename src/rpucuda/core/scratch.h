@@ -100,7 +100,7 @@ class ScratchPiece {
   ScratchPiece(const ScratchPiece &) = delete;
   ScratchPiece &operator=(const ScratchPiece &) = delete;
 
-  void reserve(const Context &context, int64_t count, size_t elementBytes);
+  void reserve(const Context &context, int64_t count, size_t elementBytes, bool counts);
   void *data() const { return data_; }
   size_t bytes() const { return bytes_; }
 
@@ -128,7 +128,13 @@ class ScratchBuffer {
 
  public:
   /// Ensures storage for `size` elements; contents are lost if it has to be another one.
-  void reserve(const Context &context, int64_t size) { piece_.reserve(context, size, sizeof(T)); }
+  void reserve(const Context &context, int64_t size) {
+    piece_.reserve(context, size, sizeof(T), true);
+  }
+  /// reserve() of memory that does not count for the limit of the operation.
+  void reserveBeyondLimit(const Context &context, int64_t size) {
+    piece_.reserve(context, size, sizeof(T), false);
+  }
 
   T *data() { return static_cast<T *>(piece_.data()); }
   const T *data() const { return static_cast<const T *>(piece_.data()); }
@@ -155,6 +161,9 @@ class ScratchOperation {
   void setLimited(bool limited);
   /// Takes back all that was lent. The work that uses it must have been enqueued.
   void takeBack();
+  /// A number that no other operation has, and this one not before takeBack(). So it tells whether
+  /// what was lent still holds what this operation has written there.
+  uint64_t number() const;
 
  private:
   friend class detail::ScratchPiece;

@@ -40,6 +40,17 @@ struct EnumNames<NoiseMerge> {
   static constexpr const char *kNames[] = {"none", "batch"};
 };
 
+/// Place of the sampled parameters of cells. The bits of results do not depend on it.
+enum class CellStorage {
+  Auto,      ///< the compound chooses: computed for arrays that are touched seldom
+  Stored,    ///< in planes
+  Computed,  ///< drawn again, by the key of the array, whenever an operation touches the cells
+};
+template <>
+struct EnumNames<CellStorage> {
+  static constexpr const char *kNames[] = {"auto", "stored", "computed"};
+};
+
 /// The largest spread of a log-normal distribution. Normals are drawn below 7, and e^70 leaves room
 /// for the factors around it.
 constexpr float kLargestLogSpread = 10.0f;
@@ -87,6 +98,7 @@ struct PulsedParams {
   bool apply_write_noise_on_set = true;
   PulseNoise pulse_noise = PulseNoise::ClosedForm;
   NoiseMerge noise_merge = NoiseMerge::None;
+  CellStorage cells = CellStorage::Auto;
   int64_t construction_seed = 0;
 
   template <class Visitor>
@@ -152,6 +164,11 @@ struct PulsedParams {
     f(&P::noise_merge, "noise_merge", anyNumber(), "",
       "Draw noise for each sample, or once per update for all its samples ('batch': steps constant "
       "or linear in the weight; cutting a mini-batch changes the draws).");
+    f(&P::cells, "cells", anyNumber(), "",
+      "Keep the sampled parameters of cells in memory ('stored'), or draw them again whenever an "
+      "operation touches cells ('computed'): the same bits. 'auto': computed for a visible array "
+      "of "
+      "LRTT with 100 mini-batches or more between transfers, else stored.");
     f(&P::construction_seed, "construction_seed", atLeast(0), "",
       "Seed of the device-to-device spreads; 0 takes the tile's seed. Tiles that share a seed have "
       "equal cells, array by array.");

@@ -80,6 +80,11 @@ class LRTTAdapter {
   void reserveFlush(const Context &context) {
     accumulated_.reserveFlush(context, a_.cells(), b_.cells());
   }
+  /// Reserves the memory of cells that endMiniBatch() will touch.
+  void reserveRelax(const Context &context) const {
+    a_.cells().reserveRelax(context);
+    b_.cells().reserveRelax(context);
+  }
   /// Reserves storage for addExactProduct() of so many rows.
   void reserveInner(const Context &context, int64_t rows) {
     inner_.reserve(context, rows * settings_.rank);

@@ -21,6 +21,8 @@ void LRTTAdapter::write(const Context &context, PulsedDevice &array,
 
 void LRTTAdapter::reserveReinit(const Context &context) {
   const ReinitScheme &scheme = reinitScheme(settings_.params.reinit);
+  a_.cells().reserveCells(context);
+  b_.cells().reserveCells(context);
   if (scheme.after == ReinitScheme::AfterTransfer::Nothing) return;
   if (scheme.after != ReinitScheme::AfterTransfer::KeepB) newB_.reserve(context, b_.cells().size());
   if (scheme.worksOnHost) rows_.reserve(b_.cells().size());

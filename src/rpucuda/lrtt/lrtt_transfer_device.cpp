@@ -39,7 +39,7 @@ std::unique_ptr<AnalogDevice> LRTTParams::make(const CompoundSite &site) const {
 LRTTTransferDevice::LRTTTransferDevice(const LRTTParams &p, const CompoundSite &site)
     : settings_(p, site.periphery.update, site.dSize, site.xSize),
       visible_(site.context, p.visible, site.dSize, site.xSize, site.periphery, site.keys,
-               LRTTAdapter::kSlotVisible, settings_.readLimits()),
+               LRTTAdapter::kSlotVisible, settings_.readLimits(), settings_.touchOfVisible()),
       schedule_(p.transfer_every.automatic ? 0 : p.transfer_every.value,
                 p.units_in_mbatch ? TransferSchedule::Unit::MiniBatches
                                   : TransferSchedule::Unit::Samples) {
@@ -202,7 +202,9 @@ void LRTTTransferDevice::postUpdate(const Context &context, float, const Counter
     requireRoom(due, 1);
     if (due > 0) reserveTransfer(context);
     adapter_->reserveFlush(context);
+    adapter_->reserveRelax(context);
   }
+  visible_.cells().reserveRelax(context);
   visible_.cells().relax(context, c.miniBatches);
   if (!adapter_) return;
   adapter_->endMiniBatch(context, c.miniBatches);

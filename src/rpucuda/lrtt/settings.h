@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "array/pulsed_device.h"
 #include "lrtt/parameters.h"
 #include "lrtt/step_limit.h"
 #include "periphery/analog_read.h"
@@ -26,6 +27,20 @@ struct LRTTSettings {
   ReadLimits readLimitsOfFactors() const {
     return params.swap_xd ? readLimits().reversed() : readLimits();
   }
+
+  /// How often the cells of the visible array are touched: seldom, if by transfers alone that are
+  /// far apart; often without an adapter, and if cells relax after each mini-batch.
+  Touched touchOfVisible() const {
+    const PulsedParams &cells = params.visible.common();
+    const bool relaxes = cells.lifetime > 0.0f || cells.diffusion > 0.0f;
+    const AutoLong &every = params.transfer_every;
+    const int64_t least = params.units_in_mbatch ? kSeldom : 10 * kSeldom;  // samples
+    const bool often = !every.automatic && every.value > 0 && every.value < least;
+    return rank == 0 || relaxes || often ? Touched::Often : Touched::Seldom;
+  }
+  /// Mini-batches between transfers from which on cells that are sampled for each transfer slow a
+  /// training by less than 2 % ("Computed cells" in benchmarks/NOTES.md).
+  static constexpr int64_t kSeldom = 100;
 
   /// Whether A keeps what a transfer could not write.
   bool keepsRest() const {

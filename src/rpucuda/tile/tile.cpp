@@ -158,6 +158,7 @@ void Tile::follow(MatrixView<const float> master) {
 
 void Tile::followChecked(MatrixView<const float> master) {
   const ScratchOperation operation(impl_->context);
+  impl_->device->reserveCells(impl_->context);
   impl_->device->follow(impl_->context, master, impl_->counters);
   ++impl_->counters.miniBatches;
 }
@@ -166,6 +167,7 @@ Value::Map Tile::calibrate(int64_t pairs) {
   impl_->reportNonfinite();
   Impl::requireRoom(impl_->counters.events, 1, "writes");
   const ScratchOperation operation(impl_->context);
+  impl_->device->reserveCells(impl_->context);
   Value::Map error = impl_->device->calibrate(impl_->context, pairs, impl_->counters);
   ++impl_->counters.events;
   return error;
@@ -183,6 +185,7 @@ void Tile::setWeights(MatrixView<const float> weights) {
   impl_->requireFiniteNow(weights, "weights");
   Impl::requireRoom(impl_->counters.events, 1, "writes");
   const ScratchOperation operation(impl_->context);
+  impl_->device->reserveCells(impl_->context);
   impl_->device->setWeights(impl_->context, weights, impl_->counters);
   ++impl_->counters.events;
 }
@@ -210,6 +213,7 @@ void Tile::setArray(const std::string &name, MatrixView<const float> weights) {
   impl_->requireFiniteNow(weights, "weights");
   Impl::requireRoom(impl_->counters.events, 1, "writes");
   const ScratchOperation operation(impl_->context);
+  impl_->device->reserveCells(impl_->context);
   impl_->device->writeArray(impl_->context, name, weights, impl_->counters);
   ++impl_->counters.events;
 }
@@ -219,6 +223,7 @@ void Tile::resetColumns(const std::string &name, int64_t firstCol, int64_t count
   impl_->reportNonfinite();
   Impl::requireRoom(impl_->counters.events, 1, "writes");
   const ScratchOperation operation(impl_->context);
+  impl_->device->reserveCells(impl_->context);
   impl_->device->resetColumns(impl_->context, name, firstCol, count, probability, impl_->counters);
   ++impl_->counters.events;
 }
@@ -255,6 +260,8 @@ void Tile::drift(double time, uint64_t redraw, AgeFrom from) {
   PULSORA_CHECK(ConfigError, redraw <= kMostRedraws, "redraw is ", redraw,
                 "; readings are numbered from 0 to ", kMostRedraws);
   impl_->reportNonfinite();
+  const ScratchOperation operation(impl_->context);
+  impl_->device->reserveCells(impl_->context);
   impl_->device->drift(impl_->context, {time, redraw}, from);
   impl_->evaluation = {};
 }

@@ -21,6 +21,17 @@ constexpr const char *kNoiseSources = "noise_model_sources";
 // The value of Tile::cellSeed(), where it is not the tile's seed.
 constexpr const char *kCellSeed = "cell_seed";
 
+// The settings without those that change no bit: where devices have the parameters of cells.
+Value withoutStorage(Value settings) {
+  if (Value::List *list = settings.list()) {
+    for (Value &each : *list) each = withoutStorage(std::move(each));
+  } else if (Value::Map *map = settings.map()) {
+    if (map->count("model") > 0) map->erase("cells");
+    for (auto &[name, each] : *map) each = withoutStorage(std::move(each));
+  }
+  return settings;
+}
+
 void requireSameTile(const State &state, const State &mine) {
   for (const char *name : {"config", "d_size", "x_size", "tile_id", "seed", kCellSeed}) {
     const auto found = state.values.find(name);
@@ -29,7 +40,8 @@ void requireSameTile(const State &state, const State &mine) {
     bool same = found != state.values.end() && own != mine.values.end();
     if (same && std::string(name) == "config") {
       // Compared in the present form, with missing parameters at their defaults.
-      same = writeParams(readParams<TileConfig>(savedConfig(found->second), name)) == own->second;
+      const auto saved = readParams<TileConfig>(savedConfig(found->second), name);
+      same = withoutStorage(writeParams(saved)) == withoutStorage(own->second);
     } else if (same) {
       same = found->second == own->second;
     }
@@ -50,12 +62,24 @@ bool comesAndGoes(const std::string &name) {
          endsWith(LRTTAdapter::kProjected);
 }
 
+// Whether a state has the cells that a tensor or a value is of as tensors, or the value in their
+// place (array/cell_planes.h). A tile loads either form, and checks it then.
+bool hasStored(const State &state, const std::string &name) {
+  return CellPlanes::isOf(name) && state.tensors.count(CellPlanes::stored(name)) > 0;
+}
+bool hasComputed(const State &state, const std::string &name) {
+  return CellPlanes::isOf(name) && state.values.count(CellPlanes::drawn(name)) > 0;
+}
+
 // StateError unless `state` has the tensors and values of `mine`, of the same types, and no others.
 void requireComplete(const State &state, const State &mine) {
-  for (const auto &entry : mine.tensors)
-    if (!comesAndGoes(entry.first)) state.get(entry.first, entry.second.type, entry.second.shape);
+  for (const auto &entry : mine.tensors) {
+    if (comesAndGoes(entry.first) || hasComputed(state, entry.first)) continue;
+    state.get(entry.first, entry.second.type, entry.second.shape);
+  }
   for (const auto &entry : state.tensors) {
-    if (comesAndGoes(entry.first)) continue;
+    const bool inOtherForm = hasComputed(mine, entry.first) && !hasComputed(state, entry.first);
+    if (comesAndGoes(entry.first) || inOtherForm) continue;
     PULSORA_CHECK(StateError, mine.tensors.count(entry.first), "the state has a tensor '",
                   entry.first,
                   "' that this tile does not know; it belongs to another configuration");
@@ -64,7 +88,7 @@ void requireComplete(const State &state, const State &mine) {
                   "tensor '", entry.first, "' of the state is truncated");
   }
   for (const auto &entry : mine.values) {
-    if (comesAndGoes(entry.first)) continue;
+    if (comesAndGoes(entry.first) || hasStored(state, entry.first)) continue;
     const auto found = state.values.find(entry.first);
     PULSORA_CHECK(StateError, found != state.values.end(), "the state lacks '", entry.first,
                   "'; it is incomplete");
@@ -78,6 +102,7 @@ void requireComplete(const State &state, const State &mine) {
       state.counter(entry.first);
       continue;
     }
+    if (hasStored(mine, entry.first) && !hasStored(state, entry.first)) continue;
     PULSORA_CHECK(StateError, entry.first == State::kChecksum || mine.values.count(entry.first),
                   "the state has a value '", entry.first,
                   "' that this tile does not know; it is damaged or was made by another version");
@@ -227,6 +252,10 @@ Tile Tile::variant(const TileConfig &config, const TileKeys &keys) const {
     if (found != state.tensors.end() && !(newCells && PulsedDevice::isOfCells(name)))
       tensor = std::move(found->second);
   }
+  for (auto &[name, tensor] : state.tensors)
+    if (!newCells && CellPlanes::isOf(name)) fresh.tensors.emplace(name, std::move(tensor));
+  for (const auto &[name, value] : fresh.values)
+    if (newCells && CellPlanes::isOf(name)) state.values[name] = value;
   state.tensors = std::move(fresh.tensors);
   made.take(state);
   made.impl_->evaluation = t.evaluation;

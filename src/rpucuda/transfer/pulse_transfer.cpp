@@ -26,6 +26,7 @@ uint64_t PulseTransfer::mostTransfers() const {
 void PulseTransfer::reserve(const Context &context, PulsedDevice &to) {
   const TransferPasses passes = reservePlan(context, rule_, to.cols() + to.rows(), plan_);
   ledger_.reserve(context, to);
+  to.reserveCells(context);
   if (rule_.mode == TransferMode::Exact) {
     delta_.reserve(context, to.size());
     prepareProducts(context);

@@ -37,6 +37,7 @@ bool mergesNoise(const PulsedDevice &array) {
 
 void PulseWriter::reserve(const Context &context, const PulsedDevice &array) {
   const Sides sides(array);
+  array.reserveCells(context);
   difference_.reserve(context, array.size());
   if (!mergesNoise(array)) {
     lines_.reserve(context, sides.lines, sides.others, sides.byColumns, 1.0f, array.granularity(),

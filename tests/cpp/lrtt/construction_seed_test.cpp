@@ -17,6 +17,7 @@ std::map<std::string, std::vector<std::byte>> cellsOf(uint64_t tileSeed) {
   LrttRig rig(6, 6, 6);  // square, so that arrays differ in nothing but their draws
   SoftBounds::Params device = noisyCells(0.001f);
   device.construction_seed = 11;
+  device.cells = CellStorage::Stored;
   rig.params.visible = rig.params.fast = device;
   rig.seed = tileSeed;
   rig.build();

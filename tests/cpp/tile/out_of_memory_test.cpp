@@ -25,12 +25,13 @@ constexpr int64_t kCols = 12;
 constexpr int64_t kRank = 3;
 constexpr int64_t kBatch = 9;  // of an operation; more than of any call before it
 
-TileConfig configOf(Value::Map map) {
+TileConfig configOf(Value::Map map, const char *cells) {
   const Value device(Value::Map{{"model", "SoftBounds"},
                                 {"dw_min", 0.002},
                                 {"lifetime", 50.0},
                                 {"diffusion", 0.002},
-                                {"write_noise_std", 0.5}});
+                                {"write_noise_std", 0.5},
+                                {"cells", cells}});
   const std::string kind = *map.at("kind").text();
   for (const FieldInfo &field : compoundModel(kind, "kind").fields) {
     if (field.type == "device") map.try_emplace(field.name, device);
@@ -42,6 +43,7 @@ TileConfig configOf(Value::Map map) {
 struct Named {
   const char *name;
   Value::Map map;
+  const char *cells = "stored";
 };
 
 Value io(Value::Map map) { return {std::move(map)}; }
@@ -62,6 +64,11 @@ std::vector<Named> configurations() {
       {"single, average", {{"kind", "single"}, {"forward", fullIo()}, {"backward", fullIo()}}},
       {"ideal", {{"kind", "ideal"}}},
       {"rank 0", {{"kind", "lrtt"}, {"rank", 0}}},
+      {"single, computed", {{"kind", "single"}}, "computed"},
+      {"lrtt, computed", {{"kind", "lrtt"}, {"transfer_every", 4}}, "computed"},
+      {"accumulated, computed",
+       {{"kind", "lrtt"}, {"transfer_every", 7}, {"ab_update", "accumulated"}},
+       "computed"},
       {"accumulated", {{"kind", "lrtt"}, {"transfer_every", 7}, {"ab_update", "accumulated"}}},
       {"lrtt", {{"kind", "lrtt"}, {"transfer_every", 4}}},
       {"full", {{"kind", "lrtt"}, {"transfer_every", "auto"}}},
@@ -247,7 +254,7 @@ void failEverywhere(int64_t stride) {
   int64_t failures = 0;
   for (const Named &named : configurations()) {
     SCOPED_TRACE(named.name);
-    const TileConfig config = configOf(named.map);
+    const TileConfig config = configOf(named.map, named.cells);
     for (const Operation &operation : operations()) {
       SCOPED_TRACE(operation.name);
       for (const auto kind : {FailingNew::Kind::Once, FailingNew::Kind::FromThenOn}) {

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pulsora.config import TileConfig
+    from pulsora.state import State
 
 __all__ = ["SavedTile", "restored", "saved_tile"]
 
@@ -90,7 +91,8 @@ def restored(
         for name, tensor in tensors.items()
         if name.startswith(prefix)
     }
-    made = Tile.from_state(from_tensors(arrays), device=tile.device, threads=threads)
+    state = from_tensors(arrays)
+    made = Tile.from_state(state, device=tile.device, threads=threads)
     made.gpu_products = tile.gpu_products
     if (made.d_size, made.x_size) != (tile.d_size, tile.x_size):
         raise StateError(
@@ -98,11 +100,31 @@ def restored(
             f"[{tile.d_size}, {tile.x_size}]"
         )
     if made.config not in configs:
+        for config in configs:
+            if _without_storage(config.to_dict()) == _without_storage(made.config.to_dict()):
+                state.values["config"] = config.to_dict()
+                return restored(tile, "", _tensors(state), configs, threads)
         raise StateError(
             f"tile '{prefix}' was saved with another configuration: {made.config!r}; this layer "
             f"has {next(iter(configs))!r}"
         )
     return made
+
+
+def _without_storage(settings: Any) -> Any:  # noqa: ANN401 - any value of a configuration
+    """Returns settings without those that change no bit: where devices have the cells."""
+    if isinstance(settings, list):
+        return [_without_storage(each) for each in settings]
+    if not isinstance(settings, dict):
+        return settings
+    left_out = {"cells"} if "model" in settings else set()
+    return {name: _without_storage(each) for name, each in settings.items() if name not in left_out}
+
+
+def _tensors(state: State) -> dict[str, Tensor]:
+    """Returns the tensors of a state that was changed."""
+    arrays = to_tensors(state.signed())
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
 def _array(name: str, tensor: Tensor) -> NDArray[Any]:

@@ -1,0 +1,231 @@
+#include "array/cell_planes.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "array/cell_functors.h"
+#include "array/cell_kernels.h"
+#include "core/backend.h"
+#include "storage/checksum.h"
+
+namespace pulsora {
+namespace {
+
+// Tensors of a state, in the order of the parts, and the value in their place.
+constexpr const char *kNames[] = {"cells", "decay_rates", "diffusions", "resets"};
+constexpr const char *kDrawn = "cells_drawn";
+constexpr const char *kKey = "key";
+constexpr const char *kChecksum = "checksum";
+
+std::string inDigits(uint64_t number) {
+  char text[17] = {};
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
+  return text;
+}
+
+// The number of 16 hexadecimal digits under `name`.
+uint64_t numberIn(const Value &saved, const char *name) {
+  const Value::Map *map = saved.map();
+  const auto found = map ? map->find(name) : Value::Map::const_iterator{};
+  const std::string *text = map && found != map->end() ? found->second.text() : nullptr;
+  uint64_t number = 0;
+  if (text && text->size() == 16) {
+    const auto read = std::from_chars(text->data(), text->data() + 16, number, 16);
+    if (read.ec == std::errc{} && read.ptr == text->data() + 16) return number;
+  }
+  throw StateError(message("the state's ", kDrawn, " is ", saved.describe(), ", without a ", name,
+                           " of 16 hexadecimal digits; the state is damaged"));
+}
+
+uint64_t checksumOf(const std::vector<uint16_t> &planes) {
+  Crc64 sum;
+  sum.add(planes.data(), planes.size() * sizeof(uint16_t));
+  return sum.value();
+}
+
+std::vector<uint16_t> copyOf(const Context &context, const uint16_t *planes, int64_t count) {
+  std::vector<uint16_t> host(static_cast<size_t>(count));
+  detail::copyToHost(context, host.data(), planes, host.size() * sizeof(uint16_t));
+  return host;
+}
+
+std::string inPlaceOf(const std::string &name, const char *other) {
+  return name.substr(0, name.rfind('/') + 1) + other;
+}
+
+}  // namespace
+
+CellPlanes::CellPlanes(const Context &context, const DeviceParams &params, int64_t rows,
+                       int64_t cols, RandomKey key, bool computed)
+    : params_(params),
+      rows_(rows),
+      cols_(cols),
+      key_(key),
+      areComputed_(computed),
+      areStored_(!computed) {
+  const PulsedParams &p = params_.common();
+  const int64_t counts[] = {static_cast<int64_t>(params_.model().cellMembers.size()),
+                            p.lifetime > 0.0f && p.lifetime_dtod != 0.0f,
+                            p.diffusion > 0.0f && p.diffusion_dtod != 0.0f, p.reset_dtod != 0.0f};
+  for (int part = 0; part < kParts; ++part) begins_[part + 1] = begins_[part] + counts[part];
+  if (!areStored_) return;
+  stored_ = Buffer<uint16_t>(context, count());
+  draw(context, key_, stored_.data());
+}
+
+// Samples all planes.
+void CellPlanes::draw(const Context &context, RandomKey key, uint16_t *planes) const {
+  const PulsedParams &p = params_.common();
+  const int64_t size = rows_ * cols_;
+  const SampledCells sampled{rows_, cols_, planes, &p, key};
+  const PulsedKernels &kernels = kernelsOf(params_.model(), context);
+  overCells(context, size, kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
+    kernels.construct(sampled, planes, begin, end, stream);
+  });
+  const auto spread = [&](Part part, const SpreadSampler &sampler) {
+    if (countOf(part) > 0) forEach(context, size, sampler);
+  };
+  spread(DecayRates,
+         {key, Purpose::Decay, p.lifetime_dtod, true, false, partOf(planes, DecayRates)});
+  spread(Diffusions,
+         {key, Purpose::Diffusion, p.diffusion_dtod, false, false, partOf(planes, Diffusions)});
+  spread(Resets, {key, Purpose::Reset, p.reset_dtod, false, true, partOf(planes, Resets)});
+}
+
+void CellPlanes::reserve(const Context &context) const {
+  if (!areStored_ && context.scratch) lent_.reserveBeyondLimit(context, count());
+}
+
+// Address of the planes until the end of the context's operation.
+const uint16_t *CellPlanes::lend(const Context &context) const {
+  lent_.reserveBeyondLimit(context, count());
+  const uint64_t operation = context.scratch->number();
+  if (lentIn_ != operation) draw(context, key_, lent_.data());
+  lentIn_ = operation;
+  return lent_.data();
+}
+
+CellLoan::CellLoan(const Context &context, const CellPlanes &planes) : planes_(planes) {
+  if (planes.areStored()) {
+    data_ = planes.stored_.data();
+  } else if (context.scratch) {
+    data_ = planes.lend(context);
+  } else {
+    operation_.emplace(own_.emplace(context));
+    data_ = planes.lend(*own_);
+  }
+}
+
+bool CellPlanes::isOf(const std::string &name) {
+  const std::string last = name.substr(name.rfind('/') + 1);
+  return last == kDrawn ||
+         std::any_of(std::begin(kNames), std::end(kNames), [&](auto of) { return last == of; });
+}
+
+std::string CellPlanes::drawn(const std::string &name) { return inPlaceOf(name, kDrawn); }
+
+std::string CellPlanes::stored(const std::string &drawn) { return inPlaceOf(drawn, kNames[Cells]); }
+
+std::vector<int64_t> CellPlanes::shapeOf(Part part) const {
+  if (part != Cells) return {rows_, cols_};
+  return {countOf(Cells), rows_, cols_};
+}
+
+void CellPlanes::saveTo(const Context &context, State &state, const std::string &prefix) const {
+  if (state.packed) return;
+  if (!areStored_) {
+    if (!checksum_) {
+      const CellLoan loan(context, *this);
+      checksum_ = checksumOf(copyOf(context, loan.cells(), count()));
+    }
+    const uint64_t key = static_cast<uint64_t>(key_.k1) << 32 | key_.k0;
+    state.values[prefix + kDrawn] =
+        Value(Value::Map{{kKey, Value(inDigits(key))}, {kChecksum, Value(inDigits(*checksum_))}});
+    return;
+  }
+  for (const Part part : {Cells, DecayRates, Diffusions, Resets}) {
+    if (countOf(part) == 0) continue;
+    Tensor tensor{Tensor::Type::F16, shapeOf(part), {}};
+    tensor.bytes.resize(static_cast<size_t>(tensor.size()) * sizeof(uint16_t));
+    detail::copyToHost(context, tensor.bytes.data(), partOf(stored_.data(), part),
+                       tensor.bytes.size());
+    state.tensors[prefix + kNames[part]] = std::move(tensor);
+  }
+}
+
+// The planes that a state holds as tensors.
+std::vector<uint16_t> CellPlanes::read(const State &state, const std::string &prefix) const {
+  std::vector<uint16_t> planes(static_cast<size_t>(count()));
+  for (const Part part : {Cells, DecayRates, Diffusions, Resets}) {
+    const std::string name = prefix + kNames[part];
+    if (countOf(part) == 0) {
+      PULSORA_CHECK(StateError, state.tensors.count(name) == 0, "the state has a tensor '", name,
+                    "', but the cells of this array do not differ there; the state belongs to "
+                    "another configuration");
+      continue;
+    }
+    const Tensor &tensor = state.get(name, Tensor::Type::F16, shapeOf(part));
+    const size_t bytes = static_cast<size_t>(tensor.size()) * sizeof(uint16_t);
+    PULSORA_CHECK(StateError, tensor.bytes.size() == bytes, "tensor '", name, "' has ",
+                  tensor.bytes.size(), " bytes where ", bytes,
+                  " are expected; the state belongs to another configuration");
+    std::memcpy(partOf(planes.data(), part), tensor.bytes.data(), bytes);
+  }
+  return planes;
+}
+
+void CellPlanes::loadFrom(const Context &context, const State &state, const std::string &prefix) {
+  if (state.packed) return;
+  const auto saved = state.values.find(prefix + kDrawn);
+  if (saved != state.values.end()) {
+    loadDrawn(context, saved->second, prefix);
+    return;
+  }
+  const std::vector<uint16_t> planes = read(state, prefix);
+  bool areDrawn = areComputed_;
+  if (areDrawn) {
+    Buffer<uint16_t> fresh(context, count());
+    draw(context, key_, fresh.data());
+    areDrawn = copyOf(context, fresh.data(), count()) == planes;
+  }
+  if (areDrawn) {
+    compute(key_, checksumOf(planes));
+    return;
+  }
+  if (!areStored_) stored_ = Buffer<uint16_t>(context, count());
+  areStored_ = true;
+  detail::copyFromHost(context, stored_.data(), planes.data(), stored_.bytes());
+}
+
+void CellPlanes::loadDrawn(const Context &context, const Value &saved, const std::string &prefix) {
+  const uint64_t number = numberIn(saved, kKey);
+  const uint64_t checksum = numberIn(saved, kChecksum);
+  const RandomKey key{static_cast<uint32_t>(number), static_cast<uint32_t>(number >> 32)};
+  const bool isKnown = !areStored_ && key.k0 == key_.k0 && key.k1 == key_.k1;
+  if (isKnown && checksum_ == checksum) return;
+  Buffer<uint16_t> fresh(context, count());
+  draw(context, key, fresh.data());
+  const uint64_t found = checksumOf(copyOf(context, fresh.data(), count()));
+  PULSORA_CHECK(StateError, found == checksum, "the state holds the key of the cells '", prefix,
+                "', not the cells, and this version draws others by it (checksum ", inDigits(found),
+                " instead of ", inDigits(checksum),
+                "); load it in the version that saved it, into a tile whose devices have "
+                "cells='stored', and save that");
+  if (areComputed_) {
+    compute(key, checksum);
+  } else {
+    key_ = key;
+    stored_ = std::move(fresh);
+  }
+}
+
+void CellPlanes::compute(RandomKey key, uint64_t checksum) {
+  key_ = key;
+  checksum_ = checksum;
+  areStored_ = false;
+  stored_ = {};
+  lentIn_ = 0;
+}
+
+}  // namespace pulsora

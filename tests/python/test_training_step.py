@@ -40,6 +40,10 @@ CONFIGS = {
     "one array": pl.SingleConfig(device=pl.devices.SoftBounds()),
     "adapter": ADAPTER,
     "adapter of the layer": ADAPTER.replace(adapter_span="layer"),
+    "computed cells": ADAPTER.replace(
+        visible=ADAPTER.visible.replace(cells="computed"),
+        fast=ADAPTER.fast.replace(cells="computed"),
+    ),
     "mixed precision": pl.MixedPrecisionConfig(visible=pl.devices.SoftBounds(dw_min=0.01)),
 }
 

@@ -64,6 +64,11 @@ _RetentionCell: TypeAlias = Literal[
     "two_sided_pair",
     "single",
 ]
+_RetentionCompensation: TypeAlias = Literal[
+    "none",
+    "global",
+    "per_output",
+]
 _Buffer: TypeAlias = Literal[
     "none",
     "sum",
@@ -433,6 +438,11 @@ class SingleConfig(TileConfig):
     carries it; 'two_sided_pair', both of which carry half of it; 'single', one against a
     fixed reference at half of the range.
     """
+    retention_compensation: _RetentionCompensation
+    """Digital compensation of the drift, measured by exact one-hot reads of the tile when
+    drift() sets an age: one factor for the tile ('global') or for each output
+    ('per_output'); or 'none'.
+    """
     forward: IOParameters
     """Periphery of the forward read."""
     backward: IOParameters
@@ -445,6 +455,7 @@ class SingleConfig(TileConfig):
         device: Device = ...,
         retention: NoiseModel | None = ...,
         retention_cell: _RetentionCell = "pair",
+        retention_compensation: _RetentionCompensation = "none",
         forward: IOParameters = ...,
         backward: IOParameters = ...,
         update: UpdateParameters = ...,
@@ -592,6 +603,11 @@ class TransferConfig(TileConfig):
     carries it; 'two_sided_pair', both of which carry half of it; 'single', one against a
     fixed reference at half of the range.
     """
+    retention_compensation: _RetentionCompensation
+    """Digital compensation of the drift, measured by exact one-hot reads of the tile when
+    drift() sets an age: one factor for the tile ('global') or for each output
+    ('per_output'); or 'none'.
+    """
     forward: IOParameters
     """Periphery of the forward read."""
     backward: IOParameters
@@ -639,6 +655,7 @@ class TransferConfig(TileConfig):
         retention: NoiseModel | None = ...,
         retention_fast: NoiseModel | None = ...,
         retention_cell: _RetentionCell = "pair",
+        retention_compensation: _RetentionCompensation = "none",
         forward: IOParameters = ...,
         backward: IOParameters = ...,
         update: UpdateParameters = ...,
@@ -676,6 +693,11 @@ class VectorConfig(TileConfig):
     carries it; 'two_sided_pair', both of which carry half of it; 'single', one against a
     fixed reference at half of the range.
     """
+    retention_compensation: _RetentionCompensation
+    """Digital compensation of the drift, measured by exact one-hot reads of the tile when
+    drift() sets an age: one factor for the tile ('global') or for each output
+    ('per_output'); or 'none'.
+    """
     forward: IOParameters
     """Periphery of the forward read."""
     backward: IOParameters
@@ -692,6 +714,7 @@ class VectorConfig(TileConfig):
         read_io: _ReadIo = "shared",
         retention: NoiseModel | None = ...,
         retention_cell: _RetentionCell = "pair",
+        retention_compensation: _RetentionCompensation = "none",
         forward: IOParameters = ...,
         backward: IOParameters = ...,
         update: UpdateParameters = ...,
@@ -728,6 +751,11 @@ class ReferenceConfig(TileConfig):
     carries it; 'two_sided_pair', both of which carry half of it; 'single', one against a
     fixed reference at half of the range.
     """
+    retention_compensation: _RetentionCompensation
+    """Digital compensation of the drift, measured by exact one-hot reads of the tile when
+    drift() sets an age: one factor for the tile ('global') or for each output
+    ('per_output'); or 'none'.
+    """
     forward: IOParameters
     """Periphery of the forward read."""
     backward: IOParameters
@@ -744,6 +772,7 @@ class ReferenceConfig(TileConfig):
         read_io: _ReadIo = "shared",
         retention: NoiseModel | None = ...,
         retention_cell: _RetentionCell = "pair",
+        retention_compensation: _RetentionCompensation = "none",
         forward: IOParameters = ...,
         backward: IOParameters = ...,
         update: UpdateParameters = ...,
@@ -790,6 +819,11 @@ class OneSidedConfig(TileConfig):
     carries it; 'two_sided_pair', both of which carry half of it; 'single', one against a
     fixed reference at half of the range.
     """
+    retention_compensation: _RetentionCompensation
+    """Digital compensation of the drift, measured by exact one-hot reads of the tile when
+    drift() sets an age: one factor for the tile ('global') or for each output
+    ('per_output'); or 'none'.
+    """
     forward: IOParameters
     """Periphery of the forward read."""
     backward: IOParameters
@@ -809,6 +843,7 @@ class OneSidedConfig(TileConfig):
         read_io: _ReadIo = "shared",
         retention: NoiseModel | None = ...,
         retention_cell: _RetentionCell = "pair",
+        retention_compensation: _RetentionCompensation = "none",
         forward: IOParameters = ...,
         backward: IOParameters = ...,
         update: UpdateParameters = ...,
@@ -903,6 +938,11 @@ class MixedPrecisionConfig(TileConfig):
     carries it; 'two_sided_pair', both of which carry half of it; 'single', one against a
     fixed reference at half of the range.
     """
+    retention_compensation: _RetentionCompensation
+    """Digital compensation of the drift, measured by exact one-hot reads of the tile when
+    drift() sets an age: one factor for the tile ('global') or for each output
+    ('per_output'); or 'none'.
+    """
     forward: IOParameters
     """Periphery of the forward read."""
     backward: IOParameters
@@ -938,6 +978,7 @@ class MixedPrecisionConfig(TileConfig):
         stoc_round_d: bool = True,
         retention: NoiseModel | None = ...,
         retention_cell: _RetentionCell = "pair",
+        retention_compensation: _RetentionCompensation = "none",
         forward: IOParameters = ...,
         backward: IOParameters = ...,
         update: UpdateParameters = ...,
@@ -1106,6 +1147,11 @@ class LRTTConfig(TileConfig):
     carries it; 'two_sided_pair', both of which carry half of it; 'single', one against a
     fixed reference at half of the range.
     """
+    retention_compensation: _RetentionCompensation
+    """Digital compensation of the drift, measured by exact one-hot reads of the tile when
+    drift() sets an age: one factor for the tile ('global') or for each output
+    ('per_output'); or 'none'.
+    """
     forward: IOParameters
     """Periphery of the forward read."""
     backward: IOParameters
@@ -1163,6 +1209,7 @@ class LRTTConfig(TileConfig):
         retention: NoiseModel | None = ...,
         retention_fast: NoiseModel | None = ...,
         retention_cell: _RetentionCell = "pair",
+        retention_compensation: _RetentionCompensation = "none",
         forward: IOParameters = ...,
         backward: IOParameters = ...,
         update: UpdateParameters = ...,

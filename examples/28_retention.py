@@ -1,9 +1,10 @@
 """Arrays that forget: cells that pulses have trained drift, and learn again on the old array.
 
 Each cell of W loses weight by a power law with an exponent of its own; A and B of the adapter are
-capacitors that leak. An array, one with a factor that compensates, and one with an adapter, are trained and read up to a month later.
-Then they are trained for a few steps at each age, from where they have drifted to: the array takes
-pulses on all of W, the adapter on A and B alone. Needs scikit-learn.
+capacitors that leak. An array, one with a factor that compensates, and one with an adapter are
+trained and read up to a month later. Then they are trained for a few steps at each age, from where
+they have drifted to: the array takes pulses on all of W, the adapter on A and B alone. Needs
+scikit-learn.
 """
 
 import torch

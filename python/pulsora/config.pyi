@@ -202,6 +202,7 @@ _Clip: TypeAlias = Literal[
     "gaussian",
     "gaussian_per_output",
     "average_channel_max",
+    "learned",
 ]
 
 class UpdateParameters(Parameters):
@@ -1294,10 +1295,12 @@ class InferenceConfig(TileConfig):
     """Limit of the weights of a layer after each step of an optimiser: 'fixed', clip_value;
     'gaussian', clip_sigma standard deviations of the layer, or of each output
     ('gaussian_per_output'); 'average_channel_max', the mean of the outputs' largest
-    magnitudes.
+    magnitudes; 'learned', a parameter weight_clip of the layer for each output.
     """
     clip_sigma: float
-    """>= 0 and <= 1e+15. Standard deviations within which 'gaussian' leaves the weights."""
+    """>= 0 and <= 1e+15. Standard deviations within which 'gaussian' leaves the weights, and
+    from which 'learned' starts.
+    """
     clip_value: float
     """[weight] >= 0 and <= 1e+15. Limit of 'fixed'; an upper limit of the others, unless 0."""
     forward: IOParameters

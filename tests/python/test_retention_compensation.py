@@ -195,8 +195,7 @@ def test_a_network_that_drifts_is_held_by_compensation() -> None:
     [
         (
             {"retention_compensation": "global"},
-            "retention_compensation is 'global', but SingleConfig.retention is None, so that "
-            "nothing drifts; give a noise model, or 'none'",
+            "is 'global', but SingleConfig.retention is None, so that nothing drifts; give a noise",
         ),
         ({"retention": POWER, "retention_compensation": "affine"}, "retention_compensation"),
     ],

@@ -92,6 +92,45 @@ def test_reads_of_both_directions_have_the_factors(rule: str) -> None:
     np.testing.assert_allclose(tile.backward(d), d @ seen, rtol=1e-4, atol=1e-5)
 
 
+def test_gated_reads_of_an_adapter_have_the_factors() -> None:
+    tile, plain = made(CONFIGS["lrtt"]("per_output")), made(CONFIGS["lrtt"]("none"))
+    rng = np.random.default_rng(6)
+    x = rng.standard_normal((6, 12)).astype(np.float32)
+    d = rng.standard_normal((6, 9)).astype(np.float32)
+    gate = rng.uniform(0.0, 1.0, (6, 3)).astype(np.float32)
+    for each in (tile, plain):
+        assert each.retention is not None
+        each.retention.drift(1e5)
+    assert tile.retention is not None
+    assert tile.adapter is not None
+    assert plain.adapter is not None
+    alpha = tile.retention.compensation
+    y, read = tile.adapter.forward(x, gate)
+    expected, plain_read = plain.adapter.forward(x, gate)
+    np.testing.assert_array_equal(read, plain_read)
+    np.testing.assert_allclose(y, alpha * expected, rtol=1e-5, atol=1e-7)
+    for found, wanted in zip(
+        tile.adapter.backward(d, gate, read),
+        plain.adapter.backward(alpha * d, gate, read),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_layers_of_several_tiles_and_copies_of_tiles_agree() -> None:
+    torch = pytest.importorskip("torch")
+    config = CONFIGS["single"]("global")
+    layer = pl.nn.AnalogLinear(12, 9, config=config, seed=4, max_input_size=5)
+    x = torch.randn(6, 12, generator=torch.Generator().manual_seed(2))
+    pl.drift(layer, 1e5)
+    weight = layer.tiles.get_weights()
+    y = torch.nn.functional.linear(x, weight, layer.bias)
+    torch.testing.assert_close(layer.eval()(x), y, rtol=1e-4, atol=1e-5)
+    other = pl.nn.AnalogLinear(12, 9, config=config, seed=4, max_input_size=5)
+    other.load_state_dict(layer.state_dict())
+    assert torch.equal(other.eval()(x), layer(x))
+
+
 def test_without_spread_compensation_is_exact() -> None:
     config = CONFIGS["single"]("global").replace(retention=EXACT, retention_cell="pair")
     tile = made(config)

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -176,37 +175,6 @@ TEST(Retention, Property69_WithoutAnAgeATileHasTheBitsOfOneWithoutRetention) {
     train(without, 2, 20);
     EXPECT_TRUE(sameBits(allOf(with), allOf(without))) << model.kind;
     EXPECT_FALSE(without.retains());
-  }
-}
-
-// Compensation multiplies outputs by the ratio of mean magnitudes, whatever the compound.
-TEST(Retention, CompensationRestoresTheMeanReadings) {
-  const auto readings = [](const std::vector<float> &weights) {
-    std::vector<double> sums(kOut, 0.0);
-    for (size_t i = 0; i < weights.size(); ++i)
-      sums[i / kIn] += std::abs(static_cast<double>(weights[i]));
-    return sums;
-  };
-  const auto sum = [](const std::vector<double> &values) {
-    return std::accumulate(values.begin(), values.end(), 0.0);
-  };
-  for (const CompoundModel &model : compoundModels()) {
-    if (!retains(model)) continue;
-    Tile plain = trainedTile(driftingConfig(model));
-    Tile global = trainedTile(driftingConfig(model, {{"retention_compensation", Value("global")}}));
-    Tile rows =
-        trainedTile(driftingConfig(model, {{"retention_compensation", Value("per_output")}}));
-    const std::vector<double> before = readings(weightsOf(plain));
-    for (Tile *tile : {&plain, &global, &rows}) tile->drift(1e5);
-    const std::vector<double> after = readings(weightsOf(plain));
-    const std::vector<float> factors = rows.ageCompensation();
-    for (size_t i = 0; i < factors.size(); ++i) {
-      EXPECT_NEAR(static_cast<double>(factors[i]), before[i] / after[i], 1e-4) << model.kind;
-      EXPECT_NEAR(static_cast<double>(global.ageCompensation()[i]), sum(before) / sum(after), 1e-4)
-          << model.kind;
-    }
-    EXPECT_GT(sum(before) / sum(after), 1.05) << model.kind;
-    EXPECT_NEAR(sum(readings(weightsOf(global))), sum(before), 1e-4 * sum(before)) << model.kind;
   }
 }
 

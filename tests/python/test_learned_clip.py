@@ -152,6 +152,16 @@ def test_convolutions_and_recurrent_layers_have_limits() -> None:
     assert all(value.grad is not None for value in clips)
 
 
+@pytest.mark.parametrize("clip", ["gaussian", "gaussian_per_output"])
+def test_a_single_weight_has_no_deviation_and_no_limit(clip: str) -> None:
+    made = pl.nn.AnalogLinear(1, 1, config=config(clip=clip))
+    optimizer = torch.optim.SGD(made.parameters(), lr=1.0)
+    made.weight.grad = torch.full((1, 1), -5.0)
+    wanted = made.weight.detach() + 5.0
+    optimizer.step()
+    assert torch.equal(made.weight, wanted)
+
+
 def test_other_clips_have_no_parameter() -> None:
     made = pl.nn.AnalogLinear(3, 2, config=pl.InferenceConfig(clip="gaussian"))
     assert made.weight_clip is None

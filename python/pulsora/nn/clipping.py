@@ -36,16 +36,24 @@ def limit_of(weight: Tensor, config: Any) -> Tensor | None:  # noqa: ANN401 - In
         return None
     if config.clip == "fixed":
         return rows.new_tensor(config.clip_value)
-    if config.clip == "gaussian":
-        limit = config.clip_sigma * rows.std()
+    if config.clip.startswith("gaussian"):
+        limit = _gaussian_limit(rows, config)
     elif config.clip == "learned":
         limit = _first_limit(rows, config.clip_sigma)
-    elif config.clip == "gaussian_per_output":
-        limit = config.clip_sigma * rows.std(dim=1, keepdim=True)
     else:
         limit = rows.abs().amax(dim=1).mean()
     if config.clip_value > 0.0:
         limit = limit.clamp(max=config.clip_value)
+    return limit
+
+
+def _gaussian_limit(rows: Tensor, config: Any) -> Tensor:  # noqa: ANN401 - InferenceConfig
+    """Returns clip_sigma standard deviations; infinity for a single weight, which has none."""
+    per_output = config.clip == "gaussian_per_output"
+    if (rows.shape[1] if per_output else rows.numel()) < 2:
+        return rows.new_tensor(torch.inf)
+    spread = rows.std(dim=1, keepdim=True) if per_output else rows.std()
+    limit: Tensor = config.clip_sigma * spread
     return limit
 
 

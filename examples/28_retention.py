@@ -1,9 +1,10 @@
 """Arrays that forget: cells that pulses have trained drift, and learn again on the old array.
 
 Each cell of W loses weight by a power law with an exponent of its own; A and B of the adapter are
-capacitors that leak. An array, and one with an adapter, are trained and read up to a month later.
-Then they are trained for a few steps at each age, from where they have drifted to: the array takes
-pulses on all of W, the adapter on A and B alone. Needs scikit-learn.
+capacitors that leak. An array, one with a factor that compensates, and one with an adapter are
+trained and read up to a month later. Then they are trained for a few steps at each age, from where
+they have drifted to: the array takes pulses on all of W, the adapter on A and B alone. Needs
+scikit-learn.
 """
 
 import torch
@@ -25,6 +26,7 @@ capacitor = pl.noise_models.Exponential()  # tau of a 6T1C cell: 46505 s
 cells = pl.devices.SoftBounds(dw_min=5e-4)
 configs = {
     "array": pl.SingleConfig(device=cells, retention=memory),
+    "compensated": pl.SingleConfig(device=cells, retention=memory, retention_compensation="global"),
     "adapter": pl.LRTTConfig(
         visible=cells, rank=8, transfer_every=360, retention=memory, retention_fast=capacitor
     ),

@@ -129,6 +129,7 @@ class DeviceArray:
 class Tile:
     in_step_graph: bool
     instruction_set: str
+    def age_compensation(self) -> list[float]: ...
     def arrays(self) -> list[str]: ...
     def backward(
         self,

@@ -64,6 +64,11 @@ _RetentionCell: TypeAlias = Literal[
     "two_sided_pair",
     "single",
 ]
+_RetentionCompensation: TypeAlias = Literal[
+    "none",
+    "global",
+    "per_output",
+]
 _Buffer: TypeAlias = Literal[
     "none",
     "sum",
@@ -197,6 +202,7 @@ _Clip: TypeAlias = Literal[
     "gaussian",
     "gaussian_per_output",
     "average_channel_max",
+    "learned",
 ]
 
 class UpdateParameters(Parameters):
@@ -433,6 +439,11 @@ class SingleConfig(TileConfig):
     carries it; 'two_sided_pair', both of which carry half of it; 'single', one against a
     fixed reference at half of the range.
     """
+    retention_compensation: _RetentionCompensation
+    """Digital compensation of the drift, measured by exact one-hot reads of the tile when
+    drift() sets an age: one factor for the tile ('global') or for each output
+    ('per_output'); or 'none'.
+    """
     forward: IOParameters
     """Periphery of the forward read."""
     backward: IOParameters
@@ -445,6 +456,7 @@ class SingleConfig(TileConfig):
         device: Device = ...,
         retention: NoiseModel | None = ...,
         retention_cell: _RetentionCell = "pair",
+        retention_compensation: _RetentionCompensation = "none",
         forward: IOParameters = ...,
         backward: IOParameters = ...,
         update: UpdateParameters = ...,
@@ -592,6 +604,11 @@ class TransferConfig(TileConfig):
     carries it; 'two_sided_pair', both of which carry half of it; 'single', one against a
     fixed reference at half of the range.
     """
+    retention_compensation: _RetentionCompensation
+    """Digital compensation of the drift, measured by exact one-hot reads of the tile when
+    drift() sets an age: one factor for the tile ('global') or for each output
+    ('per_output'); or 'none'.
+    """
     forward: IOParameters
     """Periphery of the forward read."""
     backward: IOParameters
@@ -639,6 +656,7 @@ class TransferConfig(TileConfig):
         retention: NoiseModel | None = ...,
         retention_fast: NoiseModel | None = ...,
         retention_cell: _RetentionCell = "pair",
+        retention_compensation: _RetentionCompensation = "none",
         forward: IOParameters = ...,
         backward: IOParameters = ...,
         update: UpdateParameters = ...,
@@ -676,6 +694,11 @@ class VectorConfig(TileConfig):
     carries it; 'two_sided_pair', both of which carry half of it; 'single', one against a
     fixed reference at half of the range.
     """
+    retention_compensation: _RetentionCompensation
+    """Digital compensation of the drift, measured by exact one-hot reads of the tile when
+    drift() sets an age: one factor for the tile ('global') or for each output
+    ('per_output'); or 'none'.
+    """
     forward: IOParameters
     """Periphery of the forward read."""
     backward: IOParameters
@@ -692,6 +715,7 @@ class VectorConfig(TileConfig):
         read_io: _ReadIo = "shared",
         retention: NoiseModel | None = ...,
         retention_cell: _RetentionCell = "pair",
+        retention_compensation: _RetentionCompensation = "none",
         forward: IOParameters = ...,
         backward: IOParameters = ...,
         update: UpdateParameters = ...,
@@ -728,6 +752,11 @@ class ReferenceConfig(TileConfig):
     carries it; 'two_sided_pair', both of which carry half of it; 'single', one against a
     fixed reference at half of the range.
     """
+    retention_compensation: _RetentionCompensation
+    """Digital compensation of the drift, measured by exact one-hot reads of the tile when
+    drift() sets an age: one factor for the tile ('global') or for each output
+    ('per_output'); or 'none'.
+    """
     forward: IOParameters
     """Periphery of the forward read."""
     backward: IOParameters
@@ -744,6 +773,7 @@ class ReferenceConfig(TileConfig):
         read_io: _ReadIo = "shared",
         retention: NoiseModel | None = ...,
         retention_cell: _RetentionCell = "pair",
+        retention_compensation: _RetentionCompensation = "none",
         forward: IOParameters = ...,
         backward: IOParameters = ...,
         update: UpdateParameters = ...,
@@ -790,6 +820,11 @@ class OneSidedConfig(TileConfig):
     carries it; 'two_sided_pair', both of which carry half of it; 'single', one against a
     fixed reference at half of the range.
     """
+    retention_compensation: _RetentionCompensation
+    """Digital compensation of the drift, measured by exact one-hot reads of the tile when
+    drift() sets an age: one factor for the tile ('global') or for each output
+    ('per_output'); or 'none'.
+    """
     forward: IOParameters
     """Periphery of the forward read."""
     backward: IOParameters
@@ -809,6 +844,7 @@ class OneSidedConfig(TileConfig):
         read_io: _ReadIo = "shared",
         retention: NoiseModel | None = ...,
         retention_cell: _RetentionCell = "pair",
+        retention_compensation: _RetentionCompensation = "none",
         forward: IOParameters = ...,
         backward: IOParameters = ...,
         update: UpdateParameters = ...,
@@ -903,6 +939,11 @@ class MixedPrecisionConfig(TileConfig):
     carries it; 'two_sided_pair', both of which carry half of it; 'single', one against a
     fixed reference at half of the range.
     """
+    retention_compensation: _RetentionCompensation
+    """Digital compensation of the drift, measured by exact one-hot reads of the tile when
+    drift() sets an age: one factor for the tile ('global') or for each output
+    ('per_output'); or 'none'.
+    """
     forward: IOParameters
     """Periphery of the forward read."""
     backward: IOParameters
@@ -938,6 +979,7 @@ class MixedPrecisionConfig(TileConfig):
         stoc_round_d: bool = True,
         retention: NoiseModel | None = ...,
         retention_cell: _RetentionCell = "pair",
+        retention_compensation: _RetentionCompensation = "none",
         forward: IOParameters = ...,
         backward: IOParameters = ...,
         update: UpdateParameters = ...,
@@ -1106,6 +1148,11 @@ class LRTTConfig(TileConfig):
     carries it; 'two_sided_pair', both of which carry half of it; 'single', one against a
     fixed reference at half of the range.
     """
+    retention_compensation: _RetentionCompensation
+    """Digital compensation of the drift, measured by exact one-hot reads of the tile when
+    drift() sets an age: one factor for the tile ('global') or for each output
+    ('per_output'); or 'none'.
+    """
     forward: IOParameters
     """Periphery of the forward read."""
     backward: IOParameters
@@ -1163,6 +1210,7 @@ class LRTTConfig(TileConfig):
         retention: NoiseModel | None = ...,
         retention_fast: NoiseModel | None = ...,
         retention_cell: _RetentionCell = "pair",
+        retention_compensation: _RetentionCompensation = "none",
         forward: IOParameters = ...,
         backward: IOParameters = ...,
         update: UpdateParameters = ...,
@@ -1247,10 +1295,12 @@ class InferenceConfig(TileConfig):
     """Limit of the weights of a layer after each step of an optimiser: 'fixed', clip_value;
     'gaussian', clip_sigma standard deviations of the layer, or of each output
     ('gaussian_per_output'); 'average_channel_max', the mean of the outputs' largest
-    magnitudes.
+    magnitudes; 'learned', a parameter weight_clip of the layer for each output.
     """
     clip_sigma: float
-    """>= 0 and <= 1e+15. Standard deviations within which 'gaussian' leaves the weights."""
+    """>= 0 and <= 1e+15. Standard deviations within which 'gaussian' leaves the weights, and
+    from which 'learned' starts.
+    """
     clip_value: float
     """[weight] >= 0 and <= 1e+15. Limit of 'fixed'; an upper limit of the others, unless 0."""
     forward: IOParameters

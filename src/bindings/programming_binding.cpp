@@ -192,6 +192,10 @@ void bindProgramming(py::class_<SharedTile> &tile) {
       .def("require_age", &requireAge, arg("time"))
       .def("drift_cells", &driftCells, arg("time"), arg("redraw"), arg("from_now") = false)
       .def("retention", &retention)
+      .def("age_compensation",
+           [](SharedTile &self) {
+             return self.run([](Tile &each) { return each.ageCompensation(); });
+           })
       .def("take", &take, arg("weights"))
       .def("see", &see, arg("number"))
       .def("written", &written)

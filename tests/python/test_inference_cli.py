@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -21,6 +21,7 @@ from pulsora.training.saved import (
     inference_config,
     programmable_model,
     saved_experiment,
+    trained_model,
 )
 
 if TYPE_CHECKING:
@@ -129,6 +130,45 @@ def test_arrays_with_input_ranges_are_calibrated() -> None:
     assert 0.0 < ranges[0] <= data.train_x.max() * 1.01
 
 
+@pytest.mark.parametrize("algorithm", ["pulsed", "lrtt"])
+def test_evaluate_reads_the_arrays_that_pulses_have_trained(algorithm: str, tmp_path: Path) -> None:
+    fast = ["--retention-fast", "Exponential"] if algorithm == "lrtt" else []
+    code, output = run(
+        *TINY, "--algorithm", algorithm, "--retention", "PCMLike", *fast,
+        "--retention-compensation", "per_output", "--out", tmp_path,
+    )  # fmt: skip
+    assert code == 0, output
+    code, output = run(
+        "evaluate", tmp_path, "--arrays", "--times", "1 h,1 year", "--programmings", 2,
+        "--threads", 1,
+    )  # fmt: skip
+    assert code == 0, output
+    found = pl.inference.InferenceReport.load(tmp_path / "evaluation.json")
+    experiment, data = saved_experiment(tmp_path), digits()
+    config: Any = experiment.tile_config()
+    assert config.retention == pl.noise_models.PCMLike()
+    assert config.retention_compensation == "per_output"
+    model = trained_model(tmp_path, experiment, data)
+    x, y = torch.from_numpy(data.test_x), torch.from_numpy(data.test_y)
+    for row, time in enumerate((3600.0, 31536000.0)):
+        for number in range(2):
+            pl.drift(model, time, redraw=number)
+            hits = (model(x).argmax(-1) == y).double().mean().item()
+            assert found.values[row, number] == pytest.approx(hits, abs=1e-12)
+
+
+def test_a_retention_does_not_change_training(tmp_path: Path) -> None:
+    pulsed = [*TINY, "--algorithm", "pulsed"]
+    assert run(*pulsed, "--out", tmp_path / "a")[0] == 0
+    assert run(*pulsed, "--retention", "Hermes", "--out", tmp_path / "b")[0] == 0
+    a, b = (json.loads((tmp_path / name / "metrics.json").read_text()) for name in "ab")
+    assert a["epochs"][0]["loss"] == b["epochs"][0]["loss"]
+    assert run("evaluate", tmp_path / "b", "--programmings", 1)[0] == 0
+    code, output = run("evaluate", tmp_path / "a", "--arrays")
+    assert code == 2
+    assert "the arrays of the run keep their weights; train it with --retention" in output
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -148,6 +188,18 @@ def test_arrays_with_input_ranges_are_calibrated() -> None:
         (["plot-drift", "PCMLike", "--cells", "1"], "--cells must be at least 2 (got 1)"),
         (["plot-drift", "ReRamWan2022", "--times", "1 year"], "has numbers up to 172800 s"),
         (["train", "--hwa", "--algorithm", "lrtt"], "two algorithms; choose one"),
+        (["evaluate", "x", "--arrays", "--chips", "2"], "leave out either --arrays or --chips"),
+        (
+            ["evaluate", "x", "--arrays", "--compensation", "none"],
+            "--compensation: --arrays reads the trained arrays of the run",
+        ),
+        (["train", "--hwa", "--retention", "PCMLike"], "retention is for pulsed and lrtt"),
+        (["train", "--retention", "PCM"], "no noise model 'PCM'"),
+        (["train", "--retention-compensation", "global"], "retention is None, so that nothing"),
+        (
+            ["train", "--retention", "PCMLike", "--retention-compensation", "some"],
+            "retention_compensation is 'some'",
+        ),
         (["train", "--hwa", "--rank", "4"], "rank is for lrtt, and has no effect"),
         (["train", "--modifier", "none"], "modifier is for hwa, and has no effect"),
         (["train", "--hwa", "--modifier", "nothing"], "modifier"),

@@ -14,6 +14,7 @@ from pulsora.cli.progress import console, progress_bar
 from pulsora.training.data import load
 
 if TYPE_CHECKING:
+    from pulsora.config import TileConfig
     from pulsora.inference import InferenceReport
 
 __all__ = ["evaluate"]
@@ -37,6 +38,14 @@ def evaluate(
             show_default="that of the run, else global",
         ),
     ] = None,
+    arrays: Annotated[
+        bool,
+        typer.Option(
+            "--arrays",
+            help="Read the trained arrays of the run themselves, which drift by its --retention.",
+            show_default="off",
+        ),
+    ] = False,
     times: Annotated[
         str | None,
         typer.Option(
@@ -61,7 +70,9 @@ def evaluate(
 
     The weights of a run, however it was trained, are programmed into arrays of a noise model, all
     layers but the output layer. Shown is the accuracy on the test set over the time since
-    programming: mean, deviation, least and most of all programmings.
+    programming: mean, deviation, least and most of all programmings. With --arrays, the arrays that
+    pulses have trained are read at these times after their last pulse, and the programmings are
+    readings of them.
     """
     given = [] if times is None else [seconds(time) for time in times.split(",")]
     for name, value in (("programmings", programmings), ("chips", chips)):
@@ -71,6 +82,8 @@ def evaluate(
         changes["noise_model"] = presets.noise_model(noise_model)
     if compensation is not None:
         changes["compensation"] = compensation
+    if arrays:
+        _require_no_programming(changes, chips)
     _core.require_place(device, chosen_threads(threads))
     import torch  # noqa: PLC0415 - torch takes seconds, so checks are first
 
@@ -82,20 +95,25 @@ def evaluate(
         inference_config,
         programmable_model,
         saved_experiment,
+        trained_model,
     )
 
     experiment = saved_experiment(run)
     config = inference_config(experiment, **changes)
-    last = _core.last_time(config.noise_model.to_dict())
+    models = _retentions(experiment.tile_config()) if arrays else [config.noise_model]
+    last = min(_core.last_time(model.to_dict()) for model in models)
     after = given or [time for time in map(seconds, YEAR) if time <= last]
     folder = run if out is None else out
     require_folder("--out", folder)
     count = threads_of(threads)
     data = load(experiment.data)
     digital = digital_model(run, experiment, data, threads=count)
-    model = programmable_model(
-        digital, config, data, seed=experiment.seed, threads=count, device=device
-    )
+    if arrays:
+        model = trained_model(run, experiment, data, threads=count).to(device)
+    else:
+        model = programmable_model(
+            digital, config, data, seed=experiment.seed, threads=count, device=device
+        )
     x, y = (torch.from_numpy(array) for array in (data.test_x, data.test_y))
     plain = accuracy(digital, x, y)
     batches = [
@@ -108,9 +126,31 @@ def evaluate(
             model, batches, times=after, programmings=programmings, chips=chips,
             progress=lambda done, of: progress.update(task, completed=done, total=of),
         )  # fmt: skip
-    _show(report, folder, f"{experiment.name}, {config.noise_model.model}")
+    _show(report, folder, f"{experiment.name}, {', '.join(model.model for model in models)}")
     console.print(f"floating point: {plain:.4f}", highlight=False)
     console.print(f"written: {folder}/evaluation.json, evaluation.png", highlight=False)
+
+
+def _require_no_programming(changes: dict[str, Any], chips: int) -> None:
+    """Raises ValueError for options that say something of arrays that are programmed."""
+    given = [f"--{name.replace('_', '-')}" for name in changes] + ["--chips"] * (chips > 1)
+    if given:
+        raise ValueError(
+            f"{', '.join(given)}: --arrays reads the trained arrays of the run, which are not "
+            f"programmed; leave out either --arrays or {', '.join(given)}"
+        )
+
+
+def _retentions(config: "TileConfig | None") -> list[Any]:
+    """The noise models by which the arrays of a run drift; ValueError if there are none."""
+    names = ("retention", "retention_fast")
+    found = [getattr(config, name) for name in names if getattr(config, name, None) is not None]
+    if not found:
+        raise ValueError(
+            "--arrays: the arrays of the run keep their weights; train it with --retention, such "
+            "as 'pulsora train --algorithm pulsed --retention PCMLike', or leave out --arrays"
+        )
+    return found
 
 
 def _show(report: "InferenceReport", folder: Path, name: str) -> None:

@@ -23,6 +23,9 @@ __all__ = [
     "NoiseModel",
     "Preset",
     "Rank",
+    "Retention",
+    "RetentionCompensation",
+    "RetentionFast",
     "Seed",
     "Threads",
     "TransferEvery",
@@ -51,6 +54,8 @@ def setting_of_model(name: str, text: str) -> Any:  # noqa: ANN401 - as typer.Op
 
 
 def _shown(default: object) -> str:
+    if default is None:
+        return "none"
     return ",".join(map(str, default)) if isinstance(default, tuple) else str(default)
 
 
@@ -79,6 +84,17 @@ NoiseModel = Annotated[
 Compensation = Annotated[
     str | None,
     setting("compensation", "Drift compensation: none, global, per_output or exact_reference."),
+]
+Retention = Annotated[
+    str | None,
+    setting("retention", "A noise model by which pulsed cells drift after training, or its file."),
+]
+RetentionFast = Annotated[
+    str | None, setting("retention_fast", "The same for the arrays of the adapter.")
+]
+RetentionCompensation = Annotated[
+    str | None,
+    setting("retention_compensation", "Compensation of that drift: none, global or per_output."),
 ]
 Modifier = Annotated[
     str | None,

@@ -12,7 +12,8 @@ from pulsora.nn.autograd.analog_parameter import AnalogParameter
 from pulsora.nn.autograd.input_range import with_range
 from pulsora.nn.autograd.master_product import read_held
 from pulsora.nn.autograd.tile_product import NOT_TRACED, not_traced
-from pulsora.nn.clipping import clip_after_steps
+from pulsora.nn.autograd.weight_limit import with_limit
+from pulsora.nn.clipping import clip_after_steps, limit_of
 from pulsora.nn.options import place_of
 from pulsora.nn.tiled_module import TiledModule
 from pulsora.nn.tiles.first_transfer import warn_of_early_save
@@ -57,6 +58,9 @@ class WeightCarrier(TiledModule):
         if input_range is not None:
             size = torch.full((1,), input_range, device=array.device)
             self._parameters["input_range"] = nn.Parameter(size)
+        if getattr(array.config, "clip", "none") == "learned":
+            limits = torch.ones(array.shape[0], device=array.device)
+            self._parameters["weight_clip"] = nn.Parameter(limits)
         self._after_steps()
 
     def _after_steps(self) -> None:
@@ -106,9 +110,13 @@ class WeightCarrier(TiledModule):
     ) -> Tensor:
         if not isinstance(self.held, HeldWeights):
             raise RuntimeError("the weight is no parameter that tiles hold")  # noqa: TRY004
+        weight: Tensor = self.carrier
+        clip = self.weight_clip
+        if clip is not None and weight.requires_grad and torch.is_grad_enabled():
+            weight = with_limit(weight, clip)
         limit = self.input_range
         if limit is None:
-            return read_held(x, self.carrier, bias, self.held, rows)
+            return read_held(x, weight, bias, self.held, rows)
         size = limit.detach()
         if not self._has_range:  # asked once, because a GPU has to be waited for
             if not float(size) > 0.0:
@@ -121,13 +129,18 @@ class WeightCarrier(TiledModule):
             self._has_range = True
         size = size.float().clamp(min=1e-30)
         scaled = with_range(x, limit) / size
-        y = read_held(scaled, self.carrier, None, self.held, rows) * size
+        y = read_held(scaled, weight, None, self.held, rows) * size
         return y if bias is None else y + bias
 
     @property
     def input_range(self) -> nn.Parameter | None:
         """The range of the DACs, [1], that is calibrated and learned; None for other scales."""
         return self._parameters.get("input_range")
+
+    @property
+    def weight_clip(self) -> nn.Parameter | None:
+        """The learned limit of each output's weights, [out_features]; None for other limits."""
+        return self._parameters.get("weight_clip")
 
     @property
     def carrier(self) -> nn.Parameter:
@@ -149,6 +162,8 @@ class WeightCarrier(TiledModule):
         """Takes the weight of another layer; weights in cells bring their tiles along."""
         name = "analog_weight" if self.held is None else "weight"
         self._parameters[name] = other.carrier
+        if other.weight_clip is not None:
+            self._parameters["weight_clip"] = other.weight_clip
 
     @torch.no_grad()
     def _write_matrix(self, matrix: Tensor) -> None:
@@ -159,9 +174,17 @@ class WeightCarrier(TiledModule):
         if self.held is not None:
             weight = self.carrier
             weight.copy_(matrix.reshape(weight.shape))
+            self._begin_clip()
             self._tiles().awaits_weights = False
         if follows:
             self.held.followed(weight)  # type: ignore[union-attr]
+
+    @torch.no_grad()
+    def _begin_clip(self) -> None:
+        """Lets learned limits start from the present weights."""
+        if self.held is not None and self.weight_clip is not None:
+            limit = limit_of(self.carrier, self.held.array.config)
+            self.weight_clip.copy_(limit.flatten())  # type: ignore[union-attr]
 
     def _read_matrix(self) -> Tensor:
         """Returns a copy of the weights [out_features, in_features].
@@ -265,6 +288,9 @@ class WeightCarrier(TiledModule):
         super()._load_from_state_dict(
             ours, prefix, local_metadata, strict, missing, unexpected_keys, error_msgs
         )
+        if not tiles and f"{prefix}weight_clip" in missing:  # torch's layer has no limits
+            missing.remove(f"{prefix}weight_clip")
+            self._begin_clip()
         missing_keys += [name for name in missing if name != f"{prefix}analog_weight"]
         if self.held is not None:
             self._has_range = False
@@ -301,7 +327,7 @@ class WeightCarrier(TiledModule):
 
         A state of torch's layer has no tiles.
         """
-        for name in (f"{prefix}weight", f"{prefix}input_range"):
+        for name in (f"{prefix}weight", f"{prefix}input_range", f"{prefix}weight_clip"):
             if not _is_finite(ours.get(name)):
                 error_msgs.append(f"{name} has no values, or some not finite; it was not loaded")
                 return False

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from pulsora import _core
 
 __all__ = ["Age", "Retention", "retention_of"]
@@ -61,6 +65,11 @@ class Retention:
         """The age of each array that drifts, by its name in `tile.arrays`."""
         arrays = self._core.retention()
         return {name: Age(array["time"], array["redraw"]) for name, array in arrays.items()}
+
+    @property
+    def compensation(self) -> NDArray[np.float32]:
+        """The factors on the outputs that compensate drift, [out]; 1 without compensation."""
+        return np.array(self._core.age_compensation(), np.float32)
 
     @property
     def models(self) -> dict[str, str]:

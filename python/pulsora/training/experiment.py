@@ -75,6 +75,12 @@ class Experiment:
             default (hwa, with a modifier that has noise of its own).
         compensation: Drift compensation of the arrays, as in `InferenceConfig`; 'global' by default
             (hwa).
+        retention: Name of the noise model by which pulsed cells drift after training, a file of a
+            table of one, or the table; of the large array (pulsed, lrtt). None, the default: they
+            keep their weights.
+        retention_fast: The same for the arrays of the adapter (lrtt).
+        retention_compensation: Compensation of this drift, as in `SingleConfig`; None, the default,
+            is 'none' (pulsed, lrtt).
         tile: A complete tile configuration as `TileConfig.to_dict()` writes it.
 
     Raises:
@@ -101,6 +107,9 @@ class Experiment:
     modifier: str | None = None
     modifier_std: float | None = None
     compensation: str | None = None
+    retention: str | Mapping[str, Any] | None = None
+    retention_fast: str | Mapping[str, Any] | None = None
+    retention_compensation: str | None = None
     tile: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -178,17 +187,21 @@ class Experiment:
             require_at_least("rank", self.rank, 1)
         if "transfer_every" in used and self.transfer_every != "auto":
             require_at_least("transfer_every", self.transfer_every, 0)
-        if "noise_model" in used:
-            self._settle_noise_model()
+        memories = [name for name in _MEMORIES if getattr(self, name) is not None]
+        for name in memories:
+            self._settle_noise_model(name)
+        if memories or self.retention_compensation is not None:
+            self.tile_config()
 
-    def _settle_noise_model(self) -> None:
-        """Puts the table of a noise model in the place of its file, and checks the arrays."""
-        if not isinstance(self.noise_model, Mapping):
-            _require_text("noise_model", self.noise_model)
-            made = presets.noise_model(str(self.noise_model))
-            if is_file_name(str(self.noise_model)):
-                object.__setattr__(self, "noise_model", made.to_dict())
-        self.tile_config()
+    def _settle_noise_model(self, name: str) -> None:
+        """Puts the table of a noise model in the place of its file."""
+        model = getattr(self, name)
+        if isinstance(model, Mapping):
+            return
+        _require_text(name, model)
+        made = presets.noise_model(model)
+        if is_file_name(model):
+            object.__setattr__(self, name, made.to_dict())
 
     def _settle_device(self) -> None:
         """Puts the table of a device in the place of its file, so that runs do not depend on it."""
@@ -254,6 +267,17 @@ def _hardware_aware(run: Experiment) -> TileConfig:
     return InferenceConfig.from_dict(config)
 
 
+def _retention(run: Experiment) -> dict[str, Any]:
+    """The settings of the retention of an experiment that are not at their defaults."""
+    models = {
+        name: presets.noise_model(getattr(run, name))
+        for name in ("retention", "retention_fast")
+        if getattr(run, name) is not None
+    }
+    rule = run.retention_compensation
+    return models if rule is None else models | {"retention_compensation": rule}
+
+
 def _require_text(name: str, value: object) -> None:
     if not isinstance(value, str):
         raise ValueError(f"{name} must be text (got {value!r})")  # noqa: TRY004
@@ -280,6 +304,9 @@ TILE_DEFAULTS: dict[str, Any] = {
     "modifier": "add_normal",
     "modifier_std": 0.05,
     "compensation": "global",
+    "retention": None,
+    "retention_fast": None,
+    "retention_compensation": None,
 }
 """What describes the tiles unless `tile` does."""
 
@@ -298,16 +325,33 @@ class Algorithm(NamedTuple):
 
 ALGORITHMS = {
     "digital": Algorithm((), lambda _: None),
-    "pulsed": Algorithm(("device_preset",), lambda run: presets.single(run.device())),
+    "pulsed": Algorithm(
+        ("device_preset", "retention", "retention_compensation"),
+        lambda run: presets.single(run.device(), **_retention(run)),
+    ),
     "lrtt": Algorithm(
-        ("device_preset", "rank", "transfer_every"),
+        (
+            "device_preset",
+            "rank",
+            "transfer_every",
+            "retention",
+            "retention_fast",
+            "retention_compensation",
+        ),
         lambda run: presets.lrtt(
-            run.device(), run.rank, transfer_every=run.transfer_every, units_in_mbatch=True
+            run.device(),
+            run.rank,
+            transfer_every=run.transfer_every,
+            units_in_mbatch=True,
+            **_retention(run),
         ),
     ),
     "hwa": Algorithm(("noise_model", "modifier", "modifier_std", "compensation"), _hardware_aware),
 }
 """The algorithms by name."""
+
+_MEMORIES = ("noise_model", "retention", "retention_fast")
+"""Settings that are noise models."""
 
 _WITHOUT_STD = ("none", "noise_model", "discretize", "dorefa")
 """Modifiers whose effect does not depend on `modifier_std`."""

@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 
     from pulsora.training.data import Dataset
 
-__all__ = ["digital_model", "inference_config", "programmable_model", "saved_experiment"]
+__all__ = [
+    "digital_model",
+    "inference_config",
+    "programmable_model",
+    "saved_experiment",
+    "trained_model",
+]
 
 _CALIBRATION = 10  # parts of the training set that give input ranges
 _PART = 256
@@ -42,6 +48,15 @@ def digital_model(
     """The network of a run with its trained weights, in torch's layers.
 
     Weights of arrays that were trained by pulses are what a perfect read of them would see.
+    Arguments and errors are those of `trained_model`.
+    """
+    return convert_to_digital(trained_model(run, experiment, data, threads=threads))
+
+
+def trained_model(
+    run: Path, experiment: Experiment, data: Dataset, *, threads: int | None = None
+) -> nn.Module:
+    """The network of a run as it was trained, in eval().
 
     Args:
         run: Folder of the run.
@@ -62,7 +77,7 @@ def digital_model(
         raise ValueError(
             f"run: {run / CHECKPOINT} does not fit its model ({short_line(error)}); train it anew"
         ) from None
-    return convert_to_digital(model.eval())
+    return model.eval()
 
 
 def inference_config(experiment: Experiment, **changes: Any) -> InferenceConfig:

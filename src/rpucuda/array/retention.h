@@ -18,6 +18,13 @@ struct EnumNames<RetentionCell> {
   static constexpr const char *kNames[] = {"pair", "two_sided_pair", "single"};
 };
 
+/// The rule of the digital factors on the outputs of a tile that drifts.
+enum class RetentionCompensation { None, Global, PerOutput };
+template <>
+struct EnumNames<RetentionCompensation> {
+  static constexpr const char *kNames[] = {"none", "global", "per_output"};
+};
+
 /// The encoding of a weight in these devices.
 inline CellEncoding cellEncoding(RetentionCell cell) {
   constexpr CellKind kKinds[] = {CellKind::Pair, CellKind::TwoSidedPair, CellKind::Single};

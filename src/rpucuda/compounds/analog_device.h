@@ -126,6 +126,9 @@ class AnalogDevice {
   void requireAge(double time, AgeFrom from) const;
   /// Lets reads see the arrays at an age; see PulsedDevice::drift().
   virtual void drift(const Context &context, const Age &age, AgeFrom from);
+  /// The rule by which the tile compensates this drift.
+  RetentionCompensation ageCompensation() const { return ageCompensation_; }
+  void setAgeCompensation(RetentionCompensation rule) { ageCompensation_ = rule; }
 
   /// Settings in force and warnings for an update by (x, d, lr); nothing changes (tile.explain). By
   /// default, the number of samples, and no warnings.
@@ -161,6 +164,9 @@ class AnalogDevice {
   }
   /// arrays() of a device that does not change.
   std::vector<NamedArray> arraysOf() const { return const_cast<AnalogDevice *>(this)->arrays(); }
+
+ private:
+  RetentionCompensation ageCompensation_ = RetentionCompensation::None;
 };
 
 }  // namespace pulsora

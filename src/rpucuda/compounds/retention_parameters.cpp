@@ -20,6 +20,7 @@ std::unique_ptr<AnalogDevice> RetentionParams::retain(const CompoundSite &site,
                                                       std::unique_ptr<AnalogDevice> device) const {
   for (const NamedArray &each : device->arrays())
     retainArray(site, *each.array, retention, retention_cell, "retention");
+  device->setAgeCompensation(retention_compensation);
   return device;
 }
 
@@ -30,6 +31,7 @@ std::unique_ptr<AnalogDevice> FastRetentionParams::retain(
     retainArray(site, *each.array, visible ? retention : retention_fast, retention_cell,
                 visible ? "retention" : "retention_fast");
   }
+  device->setAgeCompensation(retention_compensation);
   return device;
 }
 

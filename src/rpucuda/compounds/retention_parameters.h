@@ -11,6 +11,7 @@ namespace pulsora {
 struct RetentionParams {
   OptionalNoiseModel retention;
   RetentionCell retention_cell = RetentionCell::Pair;
+  RetentionCompensation retention_compensation = RetentionCompensation::None;
 
   template <class Visitor>
   static void fields(Visitor &f) {
@@ -24,6 +25,11 @@ struct RetentionParams {
     c.require(retention || retention_cell == RetentionCell::Pair, c.path("retention_cell"), " is '",
               EnumNames<RetentionCell>::kNames[static_cast<int>(retention_cell)], "', but ",
               c.path("retention"), " is None; give a noise model, or leave the cell at 'pair'");
+    c.require(retention || retention_compensation == RetentionCompensation::None,
+              c.path("retention_compensation"), " is '",
+              EnumNames<RetentionCompensation>::kNames[static_cast<int>(retention_compensation)],
+              "', but ", c.path("retention"),
+              " is None, so that nothing drifts; give a noise model, or 'none'");
   }
   /// Gives the arrays of a device the retention.
   std::unique_ptr<AnalogDevice> retain(const CompoundSite &site,
@@ -40,6 +46,10 @@ struct RetentionParams {
       "Devices with which a weight drifts: 'pair', of which the one for the weight's sign carries "
       "it; 'two_sided_pair', both of which carry half of it; 'single', one against a fixed "
       "reference at half of the range.");
+    f(&RetentionParams::retention_compensation, "retention_compensation", anyNumber(), "",
+      "Digital compensation of the drift, measured by exact one-hot reads of the tile when drift() "
+      "sets an age: one factor for the tile ('global') or for each output ('per_output'); or "
+      "'none'.");
   }
 };
 

@@ -19,11 +19,11 @@ struct EnumNames<ScalingPer> {
 };
 
 /// The rule by which layers limit their weights after a step of an optimiser.
-enum class WeightClip { None, Fixed, Gaussian, GaussianPerOutput, AverageChannelMax };
+enum class WeightClip { None, Fixed, Gaussian, GaussianPerOutput, AverageChannelMax, Learned };
 template <>
 struct EnumNames<WeightClip> {
-  static constexpr const char *kNames[] = {"none", "fixed", "gaussian", "gaussian_per_output",
-                                           "average_channel_max"};
+  static constexpr const char *kNames[] = {
+      "none", "fixed", "gaussian", "gaussian_per_output", "average_channel_max", "learned"};
 };
 
 /// Weights that are trained digitally, and programmed once into an array whose devices drift.
@@ -138,9 +138,10 @@ struct InferenceParams : CompoundBase {
       "Limit of the weights of a layer after each step of an optimiser: 'fixed', clip_value; "
       "'gaussian', clip_sigma standard deviations of the layer, or of each output "
       "('gaussian_per_output'); 'average_channel_max', the mean of the outputs' largest "
-      "magnitudes.");
+      "magnitudes; 'learned', a parameter weight_clip of the layer for each output.");
     f(&P::clip_sigma, "clip_sigma", between(0.0, kLargestSetting), "",
-      "Standard deviations within which 'gaussian' leaves the weights.");
+      "Standard deviations within which 'gaussian' leaves the weights, and from which 'learned' "
+      "starts.");
     f(&P::clip_value, "clip_value", between(0.0, kLargestSetting), "weight",
       "Limit of 'fixed'; an upper limit of the others, unless 0.");
   }

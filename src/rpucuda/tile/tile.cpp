@@ -99,6 +99,7 @@ void Tile::read(const Context &context, MatrixView<const float> x, MatrixView<fl
                 const Counters &counters) {
   impl_->flagNonfiniteRead(impl_->config.forward, x);
   impl_->device->forward(context, x, y, counters);
+  impl_->compensation->apply(context, y);
   requireFiniteResult(context, y, "y");
 }
 
@@ -115,7 +116,8 @@ void Tile::backwardChecked(MatrixView<const float> d, MatrixView<float> dx, cons
                   [&](const Context &context, const Counters &counters, const RowRange &rows) {
                     impl_->readInto(context, rows.of(dx), adds, [&](MatrixView<float> to) {
                       impl_->flagNonfiniteRead(impl_->config.backward, rows.of(d));
-                      impl_->device->backward(context, rows.of(d), to, counters);
+                      impl_->device->backward(
+                          context, impl_->compensation->scaled(context, rows.of(d)), to, counters);
                       requireFiniteResult(context, to, "dx");
                     });
                   });
@@ -178,6 +180,7 @@ void Tile::getWeights(MatrixView<float> out) const {
   impl_->reportNonfinite();
   const ScratchOperation operation(impl_->context);
   impl_->device->getWeights(impl_->context, out);
+  impl_->compensation->apply(impl_->context, out.transposed());
 }
 
 void Tile::setWeights(MatrixView<const float> weights) {
@@ -187,6 +190,7 @@ void Tile::setWeights(MatrixView<const float> weights) {
   const ScratchOperation operation(impl_->context);
   impl_->device->reserveCells(impl_->context);
   impl_->device->setWeights(impl_->context, weights, impl_->counters);
+  impl_->compensation->end(impl_->context);
   ++impl_->counters.events;
 }
 
@@ -262,7 +266,9 @@ void Tile::drift(double time, uint64_t redraw, AgeFrom from) {
   impl_->reportNonfinite();
   const ScratchOperation operation(impl_->context);
   impl_->device->reserveCells(impl_->context);
+  impl_->compensation->prepare(impl_->context, *impl_->device, impl_->changes());
   impl_->device->drift(impl_->context, {time, redraw}, from);
+  impl_->compensation->measure(impl_->context, *impl_->device);
   impl_->evaluation = {};
 }
 
@@ -276,6 +282,11 @@ Value::Map Tile::retention() const {
                                          {"redraw", Value(cells.age().redraw)}});
   }
   return arrays;
+}
+
+std::vector<float> Tile::ageCompensation() const {
+  impl_->reportNonfinite();
+  return impl_->compensation->factors(impl_->context);
 }
 
 // Adds the ages of arrays, and a warning of what an update does first.

@@ -131,6 +131,8 @@ class Tile final {
   void drift(double time, uint64_t redraw = 0, AgeFrom from = AgeFrom::LastPulse);
   /// The model, time and redraw of each array that drifts, by the array's name.
   Value::Map retention() const;
+  /// The factor on each output that compensates drift; 1 without compensation.
+  std::vector<float> ageCompensation() const;
 
   /// Settings in force and warnings for an update by (x, d, lr); nothing changes.
   Value::Map explain(MatrixView<const float> x, MatrixView<const float> d, float lr) const;

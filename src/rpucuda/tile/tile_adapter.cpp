@@ -18,6 +18,7 @@ void TileAdapter::forward(MatrixView<const float> x, MatrixView<const float> gat
                  [&](const Context &context, const Counters &counters, const RowRange &rows) {
                    adapter_.forwardGated(context, rows.of(x), rows.of(gate), rows.of(y),
                                          rows.of(read), counters);
+                   tile_.compensation->apply(context, rows.of(y));
                    requireFiniteResult(context, rows.of(y), "y");
                  });
 }
@@ -35,8 +36,9 @@ void TileAdapter::backward(MatrixView<const float> d, MatrixView<const float> ga
   requireFinite(tile_.context, read, "read");
   tile_.readPart(Pass::Backward, d, "d", part,
                  [&](const Context &context, const Counters &counters, const RowRange &rows) {
-                   adapter_.backwardGated(context, rows.of(d), rows.of(gate), rows.of(read),
-                                          rows.of(dx), rows.of(gateGradient), counters);
+                   adapter_.backwardGated(context, tile_.compensation->scaled(context, rows.of(d)),
+                                          rows.of(gate), rows.of(read), rows.of(dx),
+                                          rows.of(gateGradient), counters);
                    requireFiniteResult(context, rows.of(dx), "dx");
                  });
 }

@@ -43,11 +43,12 @@ struct Changes {
   State state;
   std::vector<uint64_t> numbers;
 
-  Changes(const Context &context, const AnalogDevice &device, const Counters &counters,
-          const TileKeys &keys, float *memory)
+  Changes(const Context &context, const AnalogDevice &device, const AgeCompensation &compensation,
+          const Counters &counters, const TileKeys &keys, float *memory)
       : tensors(memory) {
     state.packed = &tensors;
     device.saveTo(context, state, "");
+    compensation.saveTo(context, state);
     numbers.push_back(0);
     for (const NamedCounter &each : kCounters) numbers.push_back(counters.*each.member);
     Crc64 kind;
@@ -77,12 +78,12 @@ struct Changes {
 
 int64_t Tile::changesSize() const {
   const Impl &t = *impl_;
-  return Changes(t.context, *t.device, t.counters, t.keys, nullptr).size();
+  return Changes(t.context, *t.device, *t.compensation, t.counters, t.keys, nullptr).size();
 }
 
 float *Tile::packChanges(float *to) const {
   const Impl &t = *impl_;
-  const Changes changes(t.context, *t.device, t.counters, t.keys, to);
+  const Changes changes(t.context, *t.device, *t.compensation, t.counters, t.keys, to);
   detail::copyFromHost(t.context, to + changes.tensors.size(), changes.numbers.data(),
                        changes.bytesOfNumbers());
   return to + changes.size();
@@ -90,7 +91,7 @@ float *Tile::packChanges(float *to) const {
 
 const float *Tile::unpackChanges(const float *from) {
   Impl &t = *impl_;
-  Changes mine(t.context, *t.device, t.counters, t.keys, nullptr);
+  Changes mine(t.context, *t.device, *t.compensation, t.counters, t.keys, nullptr);
   std::vector<uint64_t> numbers(mine.numbers.size());
   detail::copyToHost(t.context, numbers.data(), from + mine.tensors.size(), mine.bytesOfNumbers());
   PULSORA_CHECK(StateError, numbers.front() == mine.numbers.front(),
@@ -102,7 +103,7 @@ const float *Tile::unpackChanges(const float *from) {
   for (const NamedCounter &each : kCounters) counters.*each.member = *next++;
   for (auto &[name, value] : mine.state.values)
     forEachNumber(value, [&](Value &number) { number = valueLike(number, *next++); });
-  t.device->loadFrom(t.context, mine.state, "");
+  t.loadFrom(mine.state);
   t.counters = counters;
   return from + mine.size();
 }

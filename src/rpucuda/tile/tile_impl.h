@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "core/scratch.h"
 #include "linalg/math_util.h"
 #include "periphery/additive_reads.h"
+#include "tile/age_compensation.h"
 #include "tile/tile.h"
 #include "tile/tile_checks.h"
 
@@ -62,6 +64,7 @@ struct Tile::Impl {
   EvaluationCount evaluation;
   Buffer<uint32_t> nonfiniteFlag;  // on a GPU; see Context
   std::unique_ptr<AnalogDevice> device;
+  std::optional<AgeCompensation> compensation;
   std::shared_ptr<ScratchPool> scratch;  // of the context
   ScratchBuffer<float> added;            // a result that will be added to others
 
@@ -74,6 +77,7 @@ struct Tile::Impl {
     scratch = ScratchPool::of(context);
     device = config.compound.make({context, dSize, xSize, config, keys});
     device->boundReads(context);
+    compensation.emplace(context, *device);
     requireIntegers();
   }
   ~Impl() {
@@ -126,6 +130,19 @@ struct Tile::Impl {
   void requireRoomForUpdate(int64_t samples) const {
     requireRoom(counters.updateSamples, samples, "samples of update");
     requireRoom(counters.miniBatches, 1, "mini-batches");
+  }
+  /// A number that grows with every change of the weights.
+  uint64_t changes() const {
+    return counters.updateSamples + counters.miniBatches + counters.events;
+  }
+  /// The state of the device and of its compensation.
+  void saveTo(State &state) const {
+    device->saveTo(context, state, "");
+    compensation->saveTo(context, state);
+  }
+  void loadFrom(const State &state) {
+    device->loadFrom(context, state, "");
+    compensation->loadFrom(context, state);
   }
   /// The context of a read whose rows are a part of a mini-batch of `rows` rows; see
   /// Context::countsRepeats.

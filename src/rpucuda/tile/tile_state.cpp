@@ -167,7 +167,7 @@ void requireEnoughWeights(const State &state, int64_t dSize, int64_t xSize) {
 State Tile::collect() const {
   const Impl &t = *impl_;
   State state;
-  t.device->saveTo(t.context, state, "");
+  t.saveTo(state);
   state.values["version"] = Value(kVersion);
   state.values["config"] = writeParams(t.config);
   Value::Map sources = deviceSourcesOf(state.values["config"]);
@@ -225,10 +225,10 @@ void Tile::take(const State &state) {
     counters.*each.member = state.counter(each.name, each.most);
   t.clearNonfinite();
   try {
-    t.device->loadFrom(t.context, state, "");
+    t.loadFrom(state);
     t.device->boundReads(t.context);
   } catch (...) {
-    t.device->loadFrom(t.context, mine, "");
+    t.loadFrom(mine);
     throw;
   }
   t.counters = counters;

@@ -160,6 +160,7 @@ std::vector<CompoundVariant> TransferParams::variants() {
       {"transfer_sum",
        {{"buffer", "sum"},
         {"units_in_mbatch", false},
+        {"transfer_every", 1},
         {"transfer_every_vec", Value::List{1, 3}},
         {"transfer_lr", 20.0},
         {"step", 0.7},

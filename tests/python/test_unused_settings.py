@@ -55,7 +55,7 @@ def config(**settings: Any) -> pl.TransferConfig:
 
 @pytest.mark.parametrize(("base", "name", "value", "said"), UNUSED)
 def test_a_setting_without_effect_is_refused(
-    base: dict[str, Any], name: str, value: Any, said: str
+    base: dict[str, Any], name: str, value: object, said: str
 ) -> None:
     made = config(**base)
     shown = f"{value:g}" if isinstance(value, float) else f"{value}"
@@ -78,7 +78,7 @@ def test_a_setting_without_effect_is_refused(
         ("d_res_implicit", 0.5),
     ],
 )
-def test_settings_of_pulse_trains_are_refused_with_buffers(name: str, value: Any) -> None:
+def test_settings_of_pulse_trains_are_refused_with_buffers(name: str, value: object) -> None:
     writes = pl.UpdateParameters(**{name: value})
     pl.Tile(3, 4, config(transfer_update=writes), seed=1)
     for base in (SUM, CHOPPED, DYNAMIC):

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from pulsora.nn.tiles.tile_array import TileArray
     from pulsora.nn.tiles.tile_read import ReadPosition
 
-__all__ = ["FollowedWeights", "expect_copies", "follow_after_steps", "follow_all", "followed_layers"]
+__all__ = [
+    "FollowedWeights",
+    "expect_copies",
+    "follow_after_steps",
+    "follow_all",
+    "followed_layers",
+]
 
 
 class FollowedWeights:

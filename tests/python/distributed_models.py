@@ -15,6 +15,7 @@ from pulsora import distributed
 from pulsora.distributed.prepare import _layers, _own_parameters, _states
 from pulsora.nn import AnalogLinear
 from pulsora.optim import AnalogSGD
+from pulsora.training_step import TrainingStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,6 +60,8 @@ class World:
     folder: Path = Path()
     updates: str = "auto"
     device: str = "cpu"
+    recorded: list[int] | None = None
+    """If given, training is by TrainingStep, and the numbers of its graphs are appended."""
 
     def wrap(self, model: nn.Module, **options: Any) -> nn.Module:
         """The model as a user would prepare it."""
@@ -68,7 +71,8 @@ class World:
         distributed.prepare(model, updates=self.updates, **options)
         own = _own_parameters(model)
         digital = [p for n, p in model.named_parameters() if n not in own and p.requires_grad]
-        return DistributedDataParallel(model) if digital and self.size > 1 else model
+        is_alone = self.size == 1 or self.recorded is not None  # a TrainingStep averages itself
+        return DistributedDataParallel(model) if digital and not is_alone else model
 
     def mine(self, x: Tensor, counts: Sequence[int] = (), dim: int = 0) -> Tensor:
         """This rank's rows; as many for each rank, unless counts (of two ranks) say otherwise."""
@@ -99,11 +103,16 @@ def train(
     """Steps on a global batch of 8 rows."""
     model = world.wrap(model, **options)
     optimizer = AnalogSGD(model.parameters(), lr=LR)
+    make = TrainingStep(model, optimizer, nn.functional.cross_entropy)
     for step in steps:
         x, y = (
             world.mine(data(step, 8, 12), counts(step)),
             world.mine(labels(step, 8), counts(step)),
         )
+        if world.recorded is not None:
+            make(x, y)
+            world.recorded.append(make.recorded_shapes)
+            continue
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()
         loss.backward()

@@ -371,6 +371,25 @@ ROUNDED = {
     )
 }
 
+# These train by `distributed_models.train`.
+BY_TRAINING_STEP = (
+    single,
+    without_bias_and_scaled,
+    analog_bias,
+    merged_noise,
+    lrtt_batches,
+    lrtt_samples,
+    lrtt_shared,
+    transfers,
+    transfers_of_samples,
+    vectors,
+    one_sided,
+    other_cells,
+    unequal_mean,
+    with_digital,
+    mixed_precision,
+)
+
 
 def evaluated(world: World) -> dict[str, Any]:
     """Rank 0 evaluates alone, which changes nothing."""
@@ -397,6 +416,10 @@ def run_all(world: World) -> dict[str, Any]:
     found: dict[str, Any] = {name: run(world) for name, run in runs.items()}
     sharing = dataclasses.replace(world, updates="shared")
     found["shared"] = {name: run(sharing) for name, run in EXACT.items()}
+    found["recorded"] = {}
+    for run in BY_TRAINING_STEP if world.size == 2 else ():
+        recording = dataclasses.replace(sharing, recorded=[])
+        found["recorded"][run.__name__] = run(recording), recording.recorded
     found["evaluated"] = evaluated(world)
     if world.size == 2 and world.device == "cpu":
         found["refusals"] = distributed_refusals.refusals(world.rank)

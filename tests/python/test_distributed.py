@@ -11,7 +11,7 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -25,6 +25,9 @@ from distributed_models import data, mlp
 from pulsora import distributed
 from pulsora.nn import AnalogLinear
 from pulsora.optim import AnalogSGD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PERIPHERY = pl.IOParameters(noise_management="average_abs_max")
 
@@ -92,6 +95,16 @@ def test_what_is_averaged_is_that_of_one_process_to_rounding(
             np.testing.assert_allclose(mine, theirs, rtol=0, atol=2e-6)
 
 
+@pytest.mark.parametrize("run", runs.BY_TRAINING_STEP)
+def test_training_steps_of_two_processes_have_the_bits_of_the_plain_loop(
+    run: Callable[[runs.World], dict[str, Any]], pair: list[dict[str, Any]], folder: Path
+) -> None:
+    """A TrainingStep averages digital gradients itself, as DistributedDataParallel does."""
+    name = run.__name__
+    wanted = by_one(name, folder) if name in runs.EXACT else pair[0][name]
+    assert [found["recorded"][name][0] for found in pair] == [wanted] * 2
+
+
 def test_an_evaluation_by_one_rank_changes_nothing(
     pair: list[dict[str, Any]], folder: Path
 ) -> None:
@@ -120,6 +133,16 @@ def test_processes_on_gpus_have_the_bits_of_one(tmp_path: Path) -> None:
             for i, found in enumerate(pair)
             if shared and found["shared"][name] != wanted
         ]
+    for run in runs.BY_TRAINING_STEP:
+        name = run.__name__
+        wanted = by_one(name, tmp_path, "cuda") if name in runs.EXACT else pair[0][name]
+        wrong += [
+            f"recorded {name} {i}" for i, p in enumerate(pair) if p["recorded"][name][0] != wanted
+        ]
+        # Unequal parts come in four shapes; gloo waits for the GPU.
+        is_recorded = torch.cuda.device_count() > 1 and run is not runs.unequal_mean
+        if (pair[0]["recorded"][name][1][-1] > 0) != is_recorded:
+            wrong.append(f"recorded {name}: {pair[0]['recorded'][name][1]} graphs")
     assert wrong == []
     for name in runs.ROUNDED:
         assert pair[0][name] == pair[1][name]

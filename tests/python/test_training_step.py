@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ from pulsora.training.run import Run
 from pulsora.training_step import TrainingStep
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
 loss_fn = nn.functional.cross_entropy
@@ -223,20 +223,22 @@ class _Graph:
     made: ClassVar[list[bool]] = []
 
     def __init__(
-        self, step: TrainingStep, _batch: Sequence[torch.Tensor], *, digital_too: bool
+        self, _optimizer: object, loss: Callable[..., torch.Tensor], _batch: object, **given: Any
     ) -> None:
-        self.step, self.circumstances, self.rates = step, step._circumstances(), step.rates()
-        self.made.append(digital_too)
+        self.loss, self.constants, self.rates = loss, given["constants"], given["rates"]
+        self.made.append(given["digital_too"])
 
-    def run(self, _optimizer: object, batch: Sequence[torch.Tensor]) -> torch.Tensor:
-        return self.step._plainly(batch)
+    def run(self, optimizer: torch.optim.Optimizer, batch: object) -> torch.Tensor:
+        loss = self.loss(batch)
+        optimizer.step()
+        return loss
 
 
 def test_when_a_step_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The decisions, which need no GPU."""
     drawn = [0]
     monkeypatch.setattr(training_step, "_recordable", lambda _: True)
-    monkeypatch.setattr(training_step, "_Recorded", _Graph)
+    monkeypatch.setattr(training_step, "RecordedStep", _Graph)
     monkeypatch.setattr(training_step, "_random_numbers", lambda _: drawn[0])
     monkeypatch.setattr(torch.cuda.CUDAGraph, "raw_cuda_graph", None, raising=False)
     monkeypatch.setattr(_Graph, "made", made := [])
@@ -289,7 +291,7 @@ def test_reinits_that_wait_are_not_recorded(
     monkeypatch: pytest.MonkeyPatch, reinit: str, every: int
 ) -> None:
     monkeypatch.setattr(training_step, "_recordable", lambda _: True)
-    monkeypatch.setattr(training_step, "_Recorded", _Graph)
+    monkeypatch.setattr(training_step, "RecordedStep", _Graph)
     monkeypatch.setattr(training_step, "_random_numbers", lambda _: 0)
     monkeypatch.setattr(torch.cuda.CUDAGraph, "raw_cuda_graph", None, raising=False)
     config = pl.LRTTConfig(rank=2, reinit=reinit, transfer_every=every)
@@ -315,7 +317,7 @@ def test_other_optimisers_are_refused() -> None:
 
 def test_a_hook_of_a_parameter_is_not_lost_in_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_step, "_recordable", lambda _: True)
-    monkeypatch.setattr(training_step, "_Recorded", _Graph)
+    monkeypatch.setattr(training_step, "RecordedStep", _Graph)
     monkeypatch.setattr(training_step, "_random_numbers", lambda _: 0)
     monkeypatch.setattr(torch.cuda.CUDAGraph, "raw_cuda_graph", None, raising=False)
     model = _model("cpu")

@@ -93,13 +93,13 @@ def prepare(
         digests=lambda: _states(model, layers),
     )
     same = "make the model alike on every rank, after torch.manual_seed with one number"
-    process_group.require_equal(
+    process_group.agreement.require_equal(
         {n: repr(a.config.to_dict()) for n, a in layers.items()}, "the configuration", same
     )
-    process_group.require_equal(
+    process_group.agreement.require_equal(
         {n: _seeds(a) for n, a in layers.items()}, "the size or the seed", same
     )
-    process_group.require_equal(
+    process_group.agreement.require_equal(
         _states(model, layers, own), "the state", "write or load the same weights on every rank"
     )
     set_names((name, layer.tiles) for name, layer in layers.items())
@@ -169,7 +169,9 @@ def check(model: nn.Module) -> None:
         RuntimeError: on all ranks, with the name of the first layer that differs.
     """
     inner = _inner(model)
-    _group_of(model).require_equal(_states(inner, _layers(inner, prepared=True)), "the state")
+    _group_of(model).agreement.require_equal(
+        _states(inner, _layers(inner, prepared=True)), "the state"
+    )
 
 
 def _inner(model: nn.Module) -> nn.Module:
@@ -263,6 +265,7 @@ def _multiply_gradients(parameters: Sequence[nn.Parameter], factor: int) -> None
         each.requires_grad_(True)  # noqa: FBT003 - hooks stay, and may be needed later
         each.register_hook(lambda gradient: gradient * factor)  # type: ignore[no-untyped-call]
         each.requires_grad_(trained)
+        each._pulsora_hooks = 1  # type: ignore[attr-defined]  # noqa: SLF001 - see graphs.hooks
 
 
 def _seeds(layer: AnalogModule) -> str:

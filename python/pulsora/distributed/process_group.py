@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import math
 import zlib
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -12,6 +11,8 @@ import torch
 from torch import distributed as dist
 from torch.utils._pytree import tree_leaves
 
+from pulsora.distributed.agreement import STEPS_TOGETHER, Agreement
+from pulsora.distributed.messages import average_gradients, gather_equal
 from pulsora.distributed.sharded_update import ShardedUpdate
 from pulsora.nn.tiles.batch_shard import BatchShard, SingleProcess
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["ProcessGroup"]
 
 _DIMENSIONS = 8  # largest number of dimensions in the comparison of inputs' shapes
-_STEP = -2  # first number of a message about a step, where rows of a forward pass are
+_STEP, _RECORD = -2, -3  # first numbers of messages, where rows of a forward pass are
+_KINDS = {_STEP: "a step of the optimiser", _RECORD: "a TrainingStep"}
 _BITS = 62  # layers in a number of such a message
 
 
@@ -61,14 +63,18 @@ class ProcessGroup(SingleProcess):
         digests: Callable[[], dict[str, str]],
     ) -> None:
         self.group = group
-        self.size = 1 if group is None else dist.get_world_size(group)
-        self.rank = 0 if group is None else dist.get_rank(group)
+        device = next(iter(arrays.values())).device
+        self.agreement = Agreement(group, device)
+        self.size, self.rank = self.agreement.size, self.agreement.rank
+        self._by_nccl = group is not None and "nccl" in dist.get_backend_config(group)
         self.gathers = self.size > 1
         self._averages = loss == "mean" and self.size > 1
         self.given: tuple[int, ...] | None = None
         """Rows of each rank in the next forward passes, if `batch` has set them."""
         self.last: BatchShard | None = None
         """The rows of the last forward pass."""
+        self.averages = False
+        """Whether `average_gradients` does the work of DistributedDataParallel."""
         self._model = model
         self._arrays = list(arrays.values())
         self._names = list(arrays)
@@ -83,7 +89,6 @@ class ProcessGroup(SingleProcess):
         }
         self._awaited: list[Callable[[], None]] = []  # states of tiles that other ranks pulsed
         self._passes: list[BatchShard | None] = []  # open forward passes; None: an evaluation
-        self._steps = 0
 
     # Forward passes of the model, opened and closed by its hooks
 
@@ -91,12 +96,12 @@ class ProcessGroup(SingleProcess):
         """Opens a forward pass, with the number of rows of each rank."""
         if module is not self._model:
             return  # a copy of the model, which trains alone
-        self._receive()
+        self.receive()
         if not torch.is_grad_enabled():
             self._passes.append(None)
             return
         self._require_averaged()
-        counts = self.given or self._counts(args, kwargs)
+        counts = self.counts(args, kwargs)
         self.last = BatchShard(counts, self.rank)
         self._passes.append(self.last)
 
@@ -120,7 +125,9 @@ class ProcessGroup(SingleProcess):
     def _require_averaged(self) -> None:
         """Raises RuntimeError if gradients of digital parameters would not be averaged."""
         active = torch.nn.parallel.DistributedDataParallel._active_ddp_module  # noqa: SLF001
-        if self.size > 1 and active is None and any(each.requires_grad for each in self._digital):
+        if self.size == 1 or self.averages or active is not None:
+            return
+        if any(each.requires_grad for each in self._digital):
             raise RuntimeError(
                 "this model has digital parameters besides the biases of its analog layers, whose "
                 "gradients have to be averaged over the ranks: call model = "
@@ -128,8 +135,10 @@ class ProcessGroup(SingleProcess):
                 "and train that"
             )
 
-    def _counts(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, ...]:
+    def counts(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
         """Returns the rows of each rank, from the first tensor that is given to the model."""
+        if self.given is not None:
+            return self.given
         tensors = (leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor))
         x = next((each for each in tensors if each.ndim > self._batch_dim), None)
         if x is None:
@@ -141,8 +150,8 @@ class ProcessGroup(SingleProcess):
         mine = list(x.shape)
         mine = [mine.pop(self._batch_dim), *mine][:_DIMENSIONS]
         padded = mine + [-1] * (_DIMENSIONS - len(mine))
-        found = self._all(padded)
-        self._require_same_kind(found)
+        found = self.agreement.all(padded)
+        self.agreement.require_same_kind(found, _KINDS)
         for rank, shape in enumerate(found):
             if shape[1:] != padded[1:]:
                 raise ValueError(
@@ -151,6 +160,46 @@ class ProcessGroup(SingleProcess):
                     "one shape, padded where they differ"
                 )
         return tuple(shape[0] for shape in found)
+
+    # Recorded steps
+
+    @property
+    def trains(self) -> nn.Module:
+        """The model whose forward passes read the rows of a global batch."""
+        return self._model
+
+    @property
+    def not_recorded_because(self) -> str | None:
+        """Reason why no step of these processes can be recorded; None if it can."""
+        if not self._by_nccl:
+            return "messages by gloo wait for the GPU; use NCCL, with a GPU for each process"
+        if not self.agreement.by_host:
+            return "torch was built without gloo, by which processes agree on a recorded step"
+        return None
+
+    @contextlib.contextmanager
+    def together(self, counts: tuple[int, ...] | None, *, averages: bool) -> Iterator[None]:
+        """Makes forward passes in the block take these rows of each rank; None to exchange them.
+
+        With `averages`, gradients are averaged by `average_gradients`.
+        """
+        before = self.given, self.averages
+        self.given, self.averages = counts, averages
+        try:
+            yield
+        finally:
+            self.given, self.averages = before
+
+    def states(self, state: int) -> list[int]:
+        """Returns the numbers that ranks give, by rank, to decide how a step is made."""
+        found = self.agreement.all([_RECORD, state, *[0] * (_DIMENSIONS - 2)])
+        self.agreement.require_same_kind(found, _KINDS)
+        return [numbers[1] for numbers in found]
+
+    def average_gradients(self) -> None:
+        """Averages the gradients of digital parameters, as DistributedDataParallel does."""
+        with self.agreement.others():
+            average_gradients(self._digital, self.size, self.group)
 
     # Interface to the tiles
 
@@ -198,7 +247,7 @@ class ProcessGroup(SingleProcess):
     def gather(
         self, array: object, shard: BatchShard, tensors: Sequence[Tensor | Patches | None]
     ) -> Callable[[], Sequence[Any]]:
-        """Begins to gather the rows of all ranks in one message.
+        """Begins to gather the rows of all ranks.
 
         Raises:
             RuntimeError: when waiting, if the ranks are in different layers.
@@ -206,6 +255,9 @@ class ProcessGroup(SingleProcess):
         present = [each for each in tensors if isinstance(each, torch.Tensor)]
         if self.size == 1 or not present:
             return lambda: tensors
+        if self._by_nccl and shard.steps == 1 and len(set(shard.counts)) == 1:
+            received = gather_equal(tensors, self.size, self.group)
+            return lambda: self._received(received)
         widths = [each.shape[1] for each in present]
         most = max(shard.counts) * shard.steps
         # One message for a whole layer, padded on ranks with fewer rows. Its last element is the
@@ -219,7 +271,7 @@ class ProcessGroup(SingleProcess):
         work = dist.all_gather(list(everyone), message, group=self.group, async_op=True)
 
         def wait() -> Sequence[Any]:
-            with self._others():
+            with self.agreement.others():
                 work.wait()
             if everyone.device.type == "cpu":
                 self._require_same_layer(everyone[:, -1])
@@ -235,6 +287,10 @@ class ProcessGroup(SingleProcess):
             return [None if each is None else next(whole) for each in tensors]
 
         return wait
+
+    def _received(self, received: Callable[[], Sequence[Any]]) -> Sequence[Any]:
+        with self.agreement.others():
+            return received()
 
     def summed(self, array: object, gradient: Tensor) -> Tensor:
         """Adds the gradients of all ranks, each scaled to the loss of the global batch."""
@@ -264,13 +320,16 @@ class ProcessGroup(SingleProcess):
         update = self._updates.get(id(array))
         if update is None or rows < update.least_rows:
             return None
+        if self._by_nccl and torch.cuda.is_current_stream_capturing():
+            return None  # changes of other ranks would have to pass through the host
         return update.tiles[self.rank]
 
     def exchange(self, array: object) -> None:
         """Begins to send and receive changes of tiles; `stepped` waits for them."""
         self._awaited.append(self._updates[id(array)].exchange(self.group))
 
-    def _receive(self) -> None:
+    def receive(self) -> None:
+        """Waits for the changes that other ranks have sent."""
         awaited, self._awaited = self._awaited, []
         for receive in awaited:
             receive()
@@ -280,9 +339,9 @@ class ProcessGroup(SingleProcess):
     def agree_on_step(self, updated: Sequence[object]) -> None:
         """Raises RuntimeError on all ranks unless all are about to update the same layers.
 
-        On a GPU nothing is compared, because ranks would wait for it.
+        Nothing is compared if ranks would wait for their GPUs.
         """
-        if self.size == 1 or self._arrays[0].device.type != "cpu":
+        if self.size == 1 or not self.agreement.by_host:
             return
         chosen = {id(array) for array in updated}
         flags = sum((id(array) in chosen) << i for i, array in enumerate(self._arrays))
@@ -290,8 +349,8 @@ class ProcessGroup(SingleProcess):
         # layers than fit, a checksum is compared.
         words = [flags >> (_BITS * i) & ((1 << _BITS) - 1) for i in range(_DIMENSIONS - 3)]
         checksum = zlib.crc32(f"{flags}".encode())
-        found = self._all([_STEP, self._steps, checksum, *words])
-        self._require_same_kind(found)
+        found = self.agreement.all([_STEP, self.agreement.steps, checksum, *words])
+        self.agreement.require_same_kind(found, _KINDS)
         for rank, theirs in enumerate(found):
             if theirs == found[0]:
                 continue
@@ -299,7 +358,7 @@ class ProcessGroup(SingleProcess):
                 how = f"rank {rank} has made {theirs[1]} steps, and rank 0 {found[0][1]}"
             else:
                 how = self._other_gradients(rank, theirs[3:], found[0][3:])
-            self._disagree(f"in a step of the optimiser, {how}", _STEPS_TOGETHER)
+            self.agreement.disagree(f"in a step of the optimiser, {how}", STEPS_TOGETHER)
 
     def _other_gradients(self, rank: int, theirs: Sequence[int], first: Sequence[int]) -> str:
         """Describes the first layer that has a gradient on one of two ranks alone."""
@@ -311,70 +370,13 @@ class ProcessGroup(SingleProcess):
                 return f"layer '{name}' has a gradient on rank {ranks[0]}, and none on {ranks[1]}"
         return f"rank {rank} has gradients of other layers than rank 0"
 
-    def _require_same_kind(self, found: Sequence[Sequence[int]]) -> None:
-        """Raises RuntimeError if some ranks are in a step, and others in a forward pass."""
-        in_step = [rank for rank, numbers in enumerate(found) if numbers[0] == _STEP]
-        if 0 < len(in_step) < len(found):
-            others = [rank for rank in range(len(found)) if rank not in in_step]
-            self._disagree(
-                f"ranks {in_step} are in a step of the optimiser, and ranks {others} in the next "
-                "forward pass of the model",
-                _STEPS_TOGETHER,
-            )
-
     def stepped(self) -> None:
         """Receives changes of tiles, and compares states as often as `check_every` says."""
-        self._receive()
-        self._steps += 1
-        if self._check_every > 0 and self._steps % self._check_every == 0:
-            self.require_equal(self._digests(), f"after {self._steps} steps, the state")
-
-    def require_equal(self, digests: Mapping[str, str], what: str, remedy: str = "") -> None:
-        """Raises RuntimeError on all ranks unless all have the same texts under the same names."""
-        if self.size == 1:
-            return
-        names = "\n".join(digests)
-        rows = [_digest(names), *(_digest(text) for text in digests.values())]
-        sizes = self._all([len(rows), *rows[0]])
-        for rank, size in enumerate(sizes):
-            if size != sizes[0]:
-                self._disagree(f"the model of rank {rank} has other layers than that of rank 0")
-        found = self._all(rows)
-        for rank, theirs in enumerate(found):
-            different = [
-                name
-                for name, one, other in zip(digests, theirs[1:], found[0][1:], strict=True)
-                if one != other
-            ]
-            if different:
-                self._disagree(
-                    f"{what} of {different[0]!r} on rank {rank} is not that on rank 0", remedy
-                )
-
-    def _disagree(self, how: str, remedy: str = "") -> NoReturn:
-        raise RuntimeError(f"the ranks do not agree: {how}{'; ' * bool(remedy)}{remedy}")
-
-    def _all(self, numbers: list[Any]) -> list[Any]:
-        """Returns the whole numbers of each rank, in lists of equal form."""
-        if self.size == 1:
-            return [numbers]
-        mine = torch.tensor(numbers, device=self._arrays[0].device)
-        everyone = mine.new_empty(self.size, *mine.shape)
-        with self._others():
-            dist.all_gather(list(everyone), mine, group=self.group)
-        found: list[Any] = everyone.tolist()
-        return found
-
-    @contextlib.contextmanager
-    def _others(self) -> Iterator[None]:
-        """Says which step this rank is in when a message to the other ranks fails."""
-        try:
-            yield
-        except RuntimeError as error:
-            raise RuntimeError(
-                f"rank {self.rank} gets no answer in step {self._steps + 1}: another rank failed, "
-                f"waits or made fewer steps; all have to make equally many ({error})"
-            ) from error
+        self.receive()
+        self.agreement.steps += 1
+        steps = self.agreement.steps
+        if self._check_every > 0 and steps % self._check_every == 0:
+            self.agreement.require_equal(self._digests(), f"after {steps} steps, the state")
 
     def __deepcopy__(self, _memo: object) -> ProcessGroup:
         """Returns the group itself. Tiles of a copied model belong to a single process."""
@@ -383,16 +385,6 @@ class ProcessGroup(SingleProcess):
     def __reduce__(self) -> NoReturn:
         how = "a model that was prepared for several processes cannot be pickled"
         raise TypeError(f"{how}; save model.state_dict()")
-
-
-_STEPS_TOGETHER = (
-    "a step is made, or left out, by all ranks together; if ranks decide by their own rows, let "
-    "them agree first, as by torch.distributed.all_reduce"
-)
-
-
-def _digest(text: str) -> list[int]:
-    return list(hashlib.sha256(text.encode()).digest())
 
 
 def _shown(shape: Sequence[int]) -> list[int]:

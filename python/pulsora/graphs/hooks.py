@@ -14,22 +14,25 @@ __all__ = ["hooks", "hooks_of_parameter", "hooks_of_step"]
 
 
 def hooks(module: nn.Module) -> int:
-    """Counts the hooks of a module itself."""
+    """Counts users' hooks of a module itself; a graph repeats the effect of those of `prepare`."""
+    own = 2 if "_pulsora_process_group" in vars(module) else 0
     return (
         len(module._forward_hooks)  # noqa: SLF001 - there is no other way to ask
         + len(module._forward_pre_hooks)  # noqa: SLF001
         + len(module._backward_hooks)  # noqa: SLF001
         + len(module._backward_pre_hooks)  # noqa: SLF001
+        - own
     )
 
 
 def hooks_of_parameter(parameter: Tensor) -> int:
-    """Counts users' hooks; a graph repeats the effect of an AnalogParameter's own hook."""
+    """Counts users' hooks; a graph repeats the effect of the package's own."""
     hooks = (
         parameter._backward_hooks,  # noqa: SLF001
         getattr(parameter, "_post_accumulate_grad_hooks", None),
     )
-    return sum(len(each or ()) for each in hooks) - isinstance(parameter, AnalogParameter)
+    own = isinstance(parameter, AnalogParameter) + getattr(parameter, "_pulsora_hooks", 0)
+    return sum(len(each or ()) for each in hooks) - own
 
 
 def hooks_of_step(optimizer: torch.optim.Optimizer) -> int:

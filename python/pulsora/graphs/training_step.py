@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import nn
 
-from pulsora import _core
 from pulsora._internal.checks import require_boolean
-from pulsora.graphs.capture import captured
 from pulsora.graphs.hooks import hooks, hooks_of_parameter, hooks_of_step
+from pulsora.graphs.recorded_step import RecordedStep
+from pulsora.graphs.several_processes import BY_DDP, by_ddp, process_group
 from pulsora.nn.autograd.analog_parameter import AnalogParameter, analog_arrays
 from pulsora.nn.autograd.optimizer_groups import learning_rate
-from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS
-from pulsora.nn.tiles.followed_weights import follow_all, followed_layers
+from pulsora.nn.tiles.followed_weights import followed_layers
 from pulsora.nn.tiles.held_weights import HeldWeights
 from pulsora.nn.tiles.layer_names import set_names
-from pulsora.nn.tiles.layer_update import apply_updates
 from pulsora.optim import _Pulses
 
 if TYPE_CHECKING:
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from pulsora.nn.tiles.layer_update import LayerUpdate
+    from pulsora.distributed.process_group import ProcessGroup
     from pulsora.nn.tiles.tile_array import TileArray
 
 __all__ = ["TrainingStep"]
@@ -40,6 +38,9 @@ _LEAST_OF_BATCH = 2
 """Least number of tensors in a batch: an input and a target."""
 _RATES_CHANGE_OFTEN = 20
 """Least number of steps that pay for a record, which takes as long as some dozens of steps."""
+
+_NEVER, _PLAIN, _RECORDS, _RECORDED = range(4)
+"""How a process would make a step: plain for a reason, plain, after recording it, recorded."""
 
 _Circumstances: TypeAlias = tuple[Any, ...]
 
@@ -66,10 +67,16 @@ class TrainingStep:
     step to step, and eager steps, evaluations and saving of states may come between. On a CPU every
     step is plain.
 
+    If `pulsora.distributed.prepare` has made several processes train the model, a batch has the
+    rows of this process. Steps average the gradients of digital parameters over the processes:
+    give the prepared model itself, not a DistributedDataParallel around it, whose steps are plain.
+    With NCCL, steps are recorded with their messages. Every process then makes the pulses of all
+    tiles, whatever `updates` says.
+
     A recorded step does not repeat Python code beside tensors: hooks, prints, decisions that depend
     on numbers. A step that cannot be recorded runs as the plain loop, and one warning says why:
     hooks of modules, parameters or the optimiser, random numbers of torch (dropout), gates of
-    adapters, several processes, anything that waits for the GPU, more than eight shapes of the
+    adapters, messages by gloo, anything that waits for the GPU, more than eight shapes of the
     batch. With `amp=True`, steps are plain without a warning.
 
     Args:
@@ -119,7 +126,7 @@ class TrainingStep:
         self.amp = amp
         self.plain_because = "amp=True: steps in mixed precision are not recorded" if amp else None
         """Reason why steps on a GPU are not recorded; None if they are recorded."""
-        self._graphs: dict[Any, _Recorded] = {}
+        self._graphs: dict[Any, RecordedStep] = {}
         self._seen: dict[Any, int] = {}
         self._draws = False
         self._digital_too = _repeatable(optimizer)
@@ -145,17 +152,14 @@ class TrainingStep:
                 "a step takes tensors, as step(x, target): the inputs of the model, then what "
                 f"loss_fn gets; not ({given})"
             )
-        if self.plain_because is None and _recordable(batch):
-            shape = tuple((each.shape, each.dtype, each.device) for each in batch)
-            recorded = self._recorded(shape, batch)
-            if recorded is not None:
-                self._since_record += 1
-                return recorded.run(self.optimizer, batch)
-            drawn = _random_numbers(batch[0].device)
-            loss = self._plainly(batch)
-            self._draws = self._draws or _random_numbers(batch[0].device) != drawn
-            return loss
-        return self._plainly(batch)
+        group = process_group(self.model)
+        if group is not None:
+            return self._together(group, batch)
+        key = self._key(batch)
+        graph = None if key is None else self._recorded(key)
+        if graph is None and key is not None and self._may_record(key):
+            graph = self._record(key, batch)
+        return self._plainly(batch) if graph is None else self._run(graph, batch)
 
     @property
     def recorded_shapes(self) -> int:
@@ -174,51 +178,124 @@ class TrainingStep:
                 "tensor, such as a sum"
             )
         loss.backward()  # type: ignore[no-untyped-call]
+        if (group := process_group(self.model)) and group.averages:
+            group.average_gradients()
         if self.before_step is not None:
             self.before_step()
         return loss.detach()
 
+    def _key(self, batch: Sequence[Tensor]) -> Any:  # noqa: ANN401
+        """Returns what tells the graph of a batch from others; None if its step is plain."""
+        if self.plain_because is not None or not _recordable(batch):
+            return None
+        return tuple((each.shape, each.dtype, each.device) for each in batch)
+
     def _plainly(self, batch: Sequence[Tensor]) -> Tensor:
+        """Makes a step by the plain loop, and returns the loss."""
+        drawn = _random_numbers(batch[0])
         loss = self.loss(batch)
         self.optimizer.step()
+        self._draws = self._draws or _random_numbers(batch[0]) != drawn
         return loss
 
-    def _recorded(self, shape: object, batch: Sequence[Tensor]) -> _Recorded | None:
-        """Returns the graph for this step; None for a plain step."""
-        graph = self._graphs.get(shape)
-        if graph is not None and graph.circumstances != self._circumstances():
+    def _together(self, group: ProcessGroup, batch: Sequence[Tensor]) -> Tensor:
+        """Makes a step with this process's rows of a global batch, and returns their loss.
+
+        Processes first tell each other their rows, and how each would make the step. A graph is
+        made, or runs, if all of them can do so. Plain and recorded steps have the same messages.
+        """
+        averages = not by_ddp(self.model)
+        if not batch[0].is_cuda:
+            with group.together(group.given, averages=averages):
+                return self._plainly(batch)
+        if not averages and self.plain_because is None:
+            self._be_plain(BY_DDP)
+        counts = group.counts(batch[:-1], {})
+        with group.together(counts, averages=averages):
+            key = self._key(batch)
+            if key is not None:
+                key = (key, counts)
+            graph = None if key is None else self._recorded(key)
+            wants = graph is None and key is not None and self._may_record(key)
+            state = _RECORDED if graph is not None else _RECORDS if wants else _PLAIN
+            states = group.states(_NEVER if self.plain_because is not None else state)
+            if _NEVER in states and self.plain_because is None:
+                self._be_plain("another process does not record its steps; its warning says why")
+            if min(states) <= _PLAIN:
+                return self._plainly(batch)
+            if wants:
+                graph = self._record(key, batch)
+            if _RECORDS in states and not all(group.states(graph is not None)):
+                if graph is not None:
+                    self._be_plain("another process cannot record its step; its warning says why")
+                return self._plainly(batch)
+            assert graph is not None  # noqa: S101 - what all have said
+            group.receive()
+            loss = self._run(graph, batch)
+            group.stepped()
+            return loss
+
+    def _run(self, graph: RecordedStep, batch: Sequence[Tensor]) -> Tensor:
+        """Makes a recorded step, and returns the loss."""
+        self._since_record += 1
+        return graph.run(self.optimizer, batch)
+
+    def _recorded(self, key: object) -> RecordedStep | None:
+        """Returns the graph for a step, if there is one that fits."""
+        graph = self._graphs.get(key)
+        if graph is not None and graph.constants != self._circumstances():
             graph = None
-            del self._graphs[shape]
-            self._seen[shape] = _EAGER_STEPS - 1  # some obstacles show only in a plain step
-        if graph is not None and graph.rates == self.rates():
-            return graph
-        seen = self._seen[shape] = self._seen.get(shape, 0) + 1
+            del self._graphs[key]
+            self._seen[key] = _EAGER_STEPS - 1  # some obstacles show only in a plain step
+        return graph if graph is not None and graph.rates == self._rates() else None
+
+    def _may_record(self, key: object) -> bool:
+        """Counts a step that has no graph, and returns whether it may be recorded now."""
+        seen = self._seen[key] = self._seen.get(key, 0) + 1
         if seen <= _EAGER_STEPS:
-            return None
-        if graph is not None and self._since_record < _RATES_CHANGE_OFTEN:
+            return False
+        if key in self._graphs and self._since_record < _RATES_CHANGE_OFTEN:
             # The learning rates of digital parameters are constants of a graph.
             self._digital_too = False
-        reason = self._obstacle(shape)
-        if reason is None:
-            try:
-                self._graphs[shape] = _Recorded(self, batch, digital_too=self._digital_too)
-            except (RuntimeError, ValueError) as error:
-                cause = error.__context__ or error  # ending a failed capture raises too
-                reason = str(cause).split("\n", 1)[0]
-                for each in (error, cause):  # the frames hold recorded tensors
-                    traceback.clear_frames(each.__traceback__)
-        if reason is None:
-            self._since_record = 0
-            return self._graphs[shape]
+        reason = self._obstacle(key)
+        if reason is not None:
+            self._be_plain(reason)
+        return reason is None
+
+    def _record(self, key: object, batch: Sequence[Tensor]) -> RecordedStep | None:
+        """Records a step, which does not run; None if that fails."""
+        try:
+            graph = RecordedStep(
+                self.optimizer,
+                self.loss,
+                batch,
+                model=self.model,
+                arrays=self._arrays(),
+                constants=self._circumstances(),
+                rates=self._rates(),
+                digital_too=self._digital_too,
+            )
+        except (RuntimeError, ValueError) as error:
+            cause = error.__context__ or error  # ending a failed capture raises too
+            reason = str(cause).split("\n", 1)[0]
+            for each in (error, cause):  # the frames hold recorded tensors
+                traceback.clear_frames(each.__traceback__)
+            self._be_plain(reason)
+            return None
+        self._graphs[key] = graph
+        self._since_record = 0
+        return graph
+
+    def _be_plain(self, reason: str) -> None:
+        """Makes all further steps by the plain loop, with a warning."""
         self.plain_because = reason
         self._graphs.clear()
         self.optimizer.zero_grad()
         warnings.warn(
-            f"TrainingStep runs as a plain loop, because {reason}", RuntimeWarning, stacklevel=3
+            f"TrainingStep runs as a plain loop, because {reason}", RuntimeWarning, stacklevel=4
         )
-        return None
 
-    def arrays(self) -> Iterator[TileArray]:
+    def _arrays(self) -> Iterator[TileArray]:
         """Yields the tiles of all analog layers in the model or the optimiser."""
         in_groups = (each for group in self.optimizer.param_groups for each in group["params"])
         found = {
@@ -229,11 +306,13 @@ class TrainingStep:
         follow = (layer.held.array for layer in followed_layers(self.model))
         return iter((found | {id(array): array for array in follow}).values())
 
-    def _obstacle(self, shape: object) -> str | None:
+    def _obstacle(self, key: object) -> str | None:
         """Returns why a step cannot be recorded, if that is known before recording."""
         hooked = [name for name, module in self.model.named_modules() if hooks(module)]
-        arrays = list(self.arrays())
-        is_new = shape not in self._graphs
+        arrays = list(self._arrays())
+        is_new = key not in self._graphs
+        if (group := process_group(self.model)) and (reason := group.not_recorded_because):
+            return reason
         obstacles = {
             f"batches have more than {_MOST_SHAPES} shapes": is_new
             and len(self._graphs) == _MOST_SHAPES,
@@ -246,9 +325,6 @@ class TrainingStep:
                 map(hooks_of_parameter, self.model.parameters())
             ),
             "the model draws random numbers of torch, as for dropout": self._draws,
-            "several processes train the model": any(
-                each.process_group is not SINGLE_PROCESS for each in arrays
-            ),
             "'auto' transfers and re-inits that are 'orthogonal' or 'svd' wait for the GPU": any(
                 each.facts.waits_for_host for each in arrays
             ),
@@ -260,7 +336,7 @@ class TrainingStep:
         }
         return next((reason for reason, stands in obstacles.items() if stands), None)
 
-    def rates(self) -> list[Any]:
+    def _rates(self) -> list[Any]:
         """Returns the learning rates that are constants of a graph; None if in GPU memory."""
         return [
             None
@@ -277,7 +353,7 @@ class TrainingStep:
         return (
             tuple(group.get(name) for group in groups for name in constants),
             modules,
-            [array.grid for array in self.arrays()],
+            [array.grid for array in self._arrays()],
             [
                 0 if isinstance(each, AnalogParameter) else each.data_ptr()
                 for each in self.model.parameters()
@@ -299,77 +375,6 @@ class TrainingStep:
             yield from self.loss_fn.parameters()
 
 
-class _Recorded:
-    """A recorded step, and the memory in which it computes.
-
-    It has no reference to its `TrainingStep`: graphs in a reference cycle could be destroyed at any
-    time, even while another graph is captured.
-    """
-
-    def __init__(
-        self,
-        step: TrainingStep,
-        batch: Sequence[Tensor],
-        *,
-        digital_too: bool,
-    ) -> None:
-        self.circumstances = step._circumstances()  # noqa: SLF001 - of this module
-        self.rates = step.rates()
-        self.digital_too = digital_too
-        self._layers = followed_layers(step.model)
-        follow_all(self._layers)  # what happens in every step is recorded, and nothing else
-        self._batch = [each.clone() for each in batch]
-        device = batch[0].device
-        layers = [[tile._core for tile in array] for array in step.arrays()]  # noqa: SLF001
-        self.tiles = _core.TrainingGraph(device.index, layers)
-        self._graph = torch.cuda.CUDAGraph(keep_graph=True)
-        torch.clear_autocast_cache()
-        self.tiles.begin()
-        try:
-            with captured(self._graph):
-                self._loss = step.loss(self._batch)
-                analog = list(step.optimizer._analog())  # noqa: SLF001 - of this package
-                updates = step.optimizer._updates(analog)  # noqa: SLF001
-                step.optimizer._use_up(analog)  # noqa: SLF001 - torch's step must not see them
-                if digital_too:
-                    step.optimizer._step_digitally()  # noqa: SLF001
-                    follow_all(self._layers)
-                # Last, so that the updates are launched while the graph runs.
-                self._pulse(updates, step.optimizer)
-        finally:
-            self.tiles.end()
-            torch.clear_autocast_cache()
-        self.tiles.finish(self._graph.raw_cuda_graph())
-        self._gradients = [
-            (each, each.grad) for each in step.model.parameters() if each.grad is not None
-        ]
-
-    def _pulse(self, updates: Sequence[LayerUpdate], optimizer: _Pulses) -> None:
-        """Records the updates of the tiles, each with the number of its learning rate."""
-        numbers = {
-            id(each.array): i
-            for i, group in enumerate(optimizer.param_groups)
-            for each in group["params"]
-            if isinstance(each, AnalogParameter)
-        }
-        for update in updates:
-            self.tiles.use_rate(numbers[id(update.array)])
-            apply_updates([update])
-
-    def run(self, optimizer: _Pulses, batch: Sequence[Tensor]) -> Tensor:
-        """Runs the step with another batch, and returns the loss."""
-        rates = [learning_rate(group) for group in optimizer.param_groups]
-        for kept, given in zip(self._batch, batch, strict=True):
-            kept.copy_(given, non_blocking=True)
-        self.tiles.run(torch.cuda.current_stream(batch[0].device).cuda_stream, rates)
-        for parameter, gradient in self._gradients:
-            parameter.grad = gradient
-        if not self.digital_too:
-            optimizer._step_digitally()  # noqa: SLF001 - of this package
-            follow_all(self._layers)
-        return self._loss.clone()
-
-
 def _recordable(batch: Sequence[object]) -> bool:
     return len(batch) > 0 and all(
         isinstance(each, torch.Tensor) and each.is_cuda and not each.requires_grad for each in batch
@@ -382,6 +387,8 @@ def _repeatable(optimizer: torch.optim.Optimizer) -> bool:
     return plain or all(group.get("capturable", False) for group in optimizer.param_groups)
 
 
-def _random_numbers(device: torch.device) -> int:
-    """Returns the number of random numbers that torch has drawn on the GPU."""
-    return int(torch.cuda.default_generators[device.index or 0].get_offset())
+def _random_numbers(batch: Tensor) -> int:
+    """Returns the number of random numbers that torch has drawn on the GPU of a batch."""
+    if not batch.is_cuda:
+        return 0
+    return int(torch.cuda.default_generators[batch.device.index or 0].get_offset())

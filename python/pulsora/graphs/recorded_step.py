@@ -1,0 +1,109 @@
+"""The CUDA graph of a training step, and the memory in which it computes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from pulsora import _core
+from pulsora.graphs.capture import captured
+from pulsora.nn.autograd.analog_parameter import AnalogParameter
+from pulsora.nn.autograd.optimizer_groups import learning_rate
+from pulsora.nn.tiles.followed_weights import follow_all, followed_layers
+from pulsora.nn.tiles.layer_update import apply_updates
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from torch import Tensor, nn
+
+    from pulsora.nn.tiles.layer_update import LayerUpdate
+    from pulsora.nn.tiles.tile_array import TileArray
+    from pulsora.optim import _Pulses
+
+__all__ = ["RecordedStep"]
+
+
+class RecordedStep:
+    """A recorded step, and the memory in which it computes.
+
+    It has no reference to its `TrainingStep`: graphs in a reference cycle could be destroyed at any
+    time, even while another graph is captured.
+
+    Args:
+        optimizer: The optimiser.
+        loss: Returns the detached loss of a batch, after its backward pass.
+        batch: Tensors of the shapes of a batch.
+        model: The trained model.
+        arrays: The tiles of each layer.
+        constants: What is constant in the graph, but learning rates.
+        rates: The learning rates that are constant in the graph.
+        digital_too: Whether the step of digital parameters is recorded.
+    """
+
+    def __init__(
+        self,
+        optimizer: _Pulses,
+        loss: Callable[[Sequence[Tensor]], Tensor],
+        batch: Sequence[Tensor],
+        *,
+        model: nn.Module,
+        arrays: Iterable[TileArray],
+        constants: object,
+        rates: object,
+        digital_too: bool,
+    ) -> None:
+        self.constants, self.rates, self.digital_too = constants, rates, digital_too
+        self._layers = followed_layers(model)
+        follow_all(self._layers)  # what happens in every step is recorded, and nothing else
+        self._batch = [each.clone() for each in batch]
+        device = batch[0].device
+        layers = [[tile._core for tile in array] for array in arrays]  # noqa: SLF001
+        self.tiles = _core.TrainingGraph(device.index, layers)
+        self._graph = torch.cuda.CUDAGraph(keep_graph=True)
+        torch.clear_autocast_cache()
+        self.tiles.begin()
+        try:
+            with captured(self._graph):
+                self._loss = loss(self._batch)
+                analog = list(optimizer._analog())  # noqa: SLF001 - of this package
+                updates = optimizer._updates(analog)  # noqa: SLF001
+                optimizer._use_up(analog)  # noqa: SLF001 - torch's step must not see them
+                if digital_too:
+                    optimizer._step_digitally()  # noqa: SLF001
+                    follow_all(self._layers)
+                # Last, so that the updates are launched while the graph runs.
+                self._pulse(updates, optimizer)
+        finally:
+            self.tiles.end()
+            torch.clear_autocast_cache()
+        self.tiles.finish(self._graph.raw_cuda_graph())
+        self._gradients = [
+            (each, each.grad) for each in model.parameters() if each.grad is not None
+        ]
+
+    def _pulse(self, updates: Sequence[LayerUpdate], optimizer: _Pulses) -> None:
+        """Records the updates of the tiles, each with the number of its learning rate."""
+        numbers = {
+            id(each.array): i
+            for i, group in enumerate(optimizer.param_groups)
+            for each in group["params"]
+            if isinstance(each, AnalogParameter)
+        }
+        for update in updates:
+            self.tiles.use_rate(numbers[id(update.array)])
+            apply_updates([update])
+
+    def run(self, optimizer: _Pulses, batch: Sequence[Tensor]) -> Tensor:
+        """Runs the step with another batch, and returns the loss."""
+        rates = [learning_rate(group) for group in optimizer.param_groups]
+        for kept, given in zip(self._batch, batch, strict=True):
+            kept.copy_(given, non_blocking=True)
+        self.tiles.run(torch.cuda.current_stream(batch[0].device).cuda_stream, rates)
+        for parameter, gradient in self._gradients:
+            parameter.grad = gradient
+        if not self.digital_too:
+            optimizer._step_digitally()  # noqa: SLF001 - of this package
+            follow_all(self._layers)
+        return self._loss.clone()

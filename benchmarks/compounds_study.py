@@ -1,7 +1,8 @@
 """Accuracy of the algorithms for analog arrays, each at its own best learning rate.
 
     python benchmarks/compounds_study.py [--network small] [--device cuda:0] [--processes N]
-        [--seconds S] [--out FOLDER] [--algorithms A,B] [--cells A,B] [--plan | --table]
+        [--seconds S] [--out FOLDER] [--algorithms A;B] [--cells A,B]
+        [--plan | --table | --figure FILE]
 
 Every run trains a network on Fashion-MNIST with mini-batches of 64 on the mean cross entropy, 5
 epochs, the learning rate halved after 60 % of them. All layers but the last are analog, one tile
@@ -15,7 +16,7 @@ but for one knob: TTv1 reads a column after each sample, and TTv2, c-TTv2 and AG
 
 Finished runs are lines of FOLDER/runs.jsonl, so that the program can be stopped (or stops itself
 after S seconds) and started again. `--plan` times a few steps of each algorithm and says how long
-all runs will take; `--table` prints what there is.
+all runs will take; `--table` prints what there is, and `--figure` draws it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from compounds_study_figure import draw
 from compounds_study_grid import (
     ALGORITHMS,
     CELLS,
@@ -204,27 +206,35 @@ class Study:
         """Number of runs of the whole study."""
         return len(self.pairs) * (TUNING_RUNS + len(SEEDS) - 1)
 
+    def best(self, pair: tuple[str, str]) -> tuple[float, list[dict[str, Any]]]:
+        """The best learning rate with the first seed, and its runs; no runs if there are none."""
+        rates = self.tuned(pair)
+        if not rates:
+            return 0.0, []
+        rate = max(rates, key=lambda each: rates[each])
+        made = [self.done.get(key_of(self.setting(pair, rate, seed))) for seed in SEEDS]
+        return rate, [run for run in made if run is not None and "accuracy" in run]
+
+    def scores(self) -> dict[tuple[str, str], list[float]]:
+        """The test accuracy of each seed at the best learning rate, for pairs that have runs."""
+        found = {pair: self.best(pair)[1] for pair in self.pairs}
+        return {pair: [run["accuracy"][-1] for run in runs] for pair, runs in found.items() if runs}
+
     def table(self) -> None:
         """Prints accuracies at the best learning rates."""
         print("| algorithm | cells | lr (tried) | seeds | test accuracy % | pulses per cell | "
               "digital bytes per cell |\n|---|---|---|---|---|---|---|")  # fmt: skip
-        for pair in self.pairs:
+        for pair, scores in self.scores().items():
+            best, runs = self.best(pair)
             rates = self.tuned(pair)
-            if not rates:
-                continue
-            best = max(rates, key=lambda rate: rates[rate])
-            made = [self.done.get(key_of(self.setting(pair, best, seed))) for seed in SEEDS]
-            runs = [run for run in made if run is not None and "accuracy" in run]
-            if not runs:
-                continue
-            scores = [run["accuracy"][-1] for run in runs]
             arrays = runs[0]["pulses_per_cell"]
             sent = {name: fmean(run["pulses_per_cell"][name] for run in runs) for name in arrays}
             pulses = ", ".join(f"{n.removeprefix('pulses_')} {v:.0f}" for n, v in sent.items())
             edge = " (edge)" if best in {min(rates), max(rates)} else ""
+            spread = f" ({min(scores):.1f} ... {max(scores):.1f})" if len(scores) > 1 else ""
             print(
                 f"| {pair[0]} | {pair[1] or '-'} | {best:g}{edge} ({len(rates)}) | {len(runs)} | "
-                f"{fmean(scores):.1f} ({min(scores):.1f} ... {max(scores):.1f}) | {pulses or '-'} "
+                f"{fmean(scores):.1f}{spread} | {pulses or '-'} "
                 f"| {ALGORITHMS[pair[0]].digital_bytes:g} |"
             )
 
@@ -341,6 +351,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--plan", action="store_true", help="predict the time, and stop")
     parser.add_argument("--table", action="store_true", help="print what has been run, and stop")
+    parser.add_argument("--figure", type=Path, help="draw what has been run, and stop")
     args = parser.parse_args()
     args.algorithms = args.algorithms.split(";")
     args.cells = args.cells.split(",")
@@ -349,6 +360,8 @@ def main() -> None:
     study = Study(args)
     if args.plan:
         plan(study, args)
+    elif args.figure:
+        draw(study.scores(), args.figure)
     elif args.table:
         study.table()
     else:

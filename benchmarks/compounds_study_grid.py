@@ -73,7 +73,8 @@ ALGORITHMS = {
     "floating point": Algorithm(None, 0.1, 4.0),
     "plain pulses": Algorithm(presets.single, 0.1, 0.0),
     "LRTT": Algorithm(lambda cells: pl.LRTTConfig(visible=presets.device(cells)), 0.1, 0.0),
-    "LRTT, accumulated": Algorithm(_accumulated, 0.1, 0.0),
+    # Rank 16, 784 x 128: accumulators of the shapes of A and B.
+    "LRTT, accumulated": Algorithm(_accumulated, 0.1, 0.6),
     "TTv1": Algorithm(_preset("TikiTaka", **_SAMPLES), 0.1, 0.0),
     "TTv2": Algorithm(_preset("TTv2", **_ROWS), 0.1, 4.0),
     "c-TTv2": Algorithm(_preset("ChoppedTTv2", **_ROWS), 0.1, 4.0),

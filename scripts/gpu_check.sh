@@ -44,7 +44,7 @@ run() {
 run configure cmake -S . -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DPULSORA_CUDA=ON \
   -DCMAKE_CUDA_ARCHITECTURES="${CUDA_ARCHITECTURES:-80;90}" -DPULSORA_CPU_ISAS="V2;V3" \
   -DPULSORA_TEST_SOURCES="cuda/*.cpp" \
-  -DPULSORA_EXTRA_COMPOUNDS="ParallelPairParams=$PWD/examples/08_custom_compound/parallel_pair.h" \
+  -DPULSORA_EXTRA_COMPOUNDS="ParallelPairParams=$PWD/examples/08_custom_compound/parallel_pair.h;ResidualLearningParams=$PWD/examples/08_custom_compound/residual_learning.h" \
   -DPython_EXECUTABLE="$(command -v "$python")" || exit 1
 run build cmake --build $build -j "$(nproc)" || exit 1
 

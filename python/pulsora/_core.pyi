@@ -73,6 +73,7 @@ __all__: list[str] = [
     "tile_from_state",
     "truncated_svd",
     "upload",
+    "used_settings",
     "validate",
 ]
 
@@ -615,6 +616,9 @@ def truncated_svd(
 ) -> int: ...
 def upload(array: typing.Any, device: str) -> DeviceArray:
     """A copy of a float32 array of NumPy's on a GPU."""
+
+def used_settings(config: typing.Any) -> typing.Any:
+    """The dict of a TileConfig, without settings that have no effect beside the others."""
 
 def validate(name: str, values: typing.Any, path: str) -> typing.Any:
     """The parameters of the struct, device model or noise model `name`, complete and as the

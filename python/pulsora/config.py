@@ -1,5 +1,6 @@
 """Configurations of tiles: a class for each compound of the core, and for the periphery."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -85,7 +86,8 @@ class TileConfig(Parameters):
     def from_dict(cls, values: Mapping[str, Any]) -> "TileConfig":
         """The configuration that to_dict() described, now or in earlier versions.
 
-        Parameters that `values` lack take their default.
+        Parameters that `values` lack take their default. So do settings that have no effect beside
+        the others, with a warning: earlier versions took them.
 
         Raises:
             ConfigError: For an unknown name or a bad value, or if `values` describe another kind of
@@ -93,7 +95,9 @@ class TileConfig(Parameters):
             TypeError: If `values` are no mapping.
         """
         require_mapping(values)
-        complete = _core.validate("TileConfig", {"kind": cls.kind, **values}, "")
+        used = _core.used_settings({"kind": cls.kind, **values})
+        complete = _core.validate("TileConfig", used, "")
+        _warn_of_unused(values, used, complete)
         made = CLASSES[complete["kind"]]
         if not issubclass(made, cls):
             raise _core.ConfigError(
@@ -146,6 +150,23 @@ class TileConfig(Parameters):
             elif value != default_of(self._fields[name]):
                 shown.append(f"{name}={value!r}")
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _warn_of_unused(
+    values: Mapping[str, Any], used: Mapping[str, Any], complete: Mapping[str, Any], path: str = ""
+) -> None:
+    """Warns of settings that were left out of `used`, if their values differ from the result."""
+    for name, value in values.items():
+        if name not in complete:  # a table of an earlier version
+            continue
+        if isinstance(value, Mapping) and isinstance(used.get(name), Mapping):
+            _warn_of_unused(value, used[name], complete[name], f"{path}{name}.")
+        elif name not in used and value != complete[name]:
+            warnings.warn(
+                f"{path}{name} is {value!r}, which has no effect beside the other settings; it "
+                f"takes its default, {complete[name]!r}. Leave it out",
+                stacklevel=3,
+            )
 
 
 CLASSES: dict[str, type[TileConfig]] = {

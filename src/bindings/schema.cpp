@@ -98,6 +98,14 @@ py::dict compoundFacts(py::handle values) {
   return result;
 }
 
+py::object usedSettings(py::handle config) {
+  const Value given = toValue(config, "");
+  const auto kind = given.map() ? given.map()->find("kind") : Value::Map::const_iterator{};
+  if (!given.map() || kind == given.map()->end() || !kind->second.text()) return fromValue(given);
+  const CompoundModel &model = compoundModel(*kind->second.text(), "kind");
+  return fromValue(Value(model.fromSaved(*given.map())));
+}
+
 py::object validate(const std::string &name, py::handle values, const std::string &path) {
   const Value given = toValue(values, path);
   for (const ParameterStruct &entry : parameterStructs()) {
@@ -139,6 +147,8 @@ void bindSchema(py::module_ &module) {
              "the core stores "
              "them. `path` "
              "stands in front of names in messages. ConfigError for unknown names and bad values.");
+  module.def("used_settings", &usedSettings, py::arg("config"),
+             "The dict of a TileConfig, without settings that have no effect beside the others.");
   module.def(
       "compound_facts", &compoundFacts, py::arg("config"),
       "Properties of a tile's compound that layers depend on: {'written': parameter of the "

@@ -60,6 +60,32 @@ def test_each_algorithm_gets_the_same_number_of_runs(module: Importer, tmp_path:
     assert all(again.wanted(pair) == [] for pair in again.pairs)
 
 
+def test_table_and_figure_have_the_seeds_of_the_best_rate(
+    module: Importer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = module("compounds_study")
+    args = argparse.Namespace(
+        out=tmp_path, network="small", epochs=1, images=64,
+        algorithms=["floating point", "LRTT", "AGAD"], cells=["EcRam", "ReRamSB"],
+    )  # fmt: skip
+    study = made.Study(args)
+    runs = [(0.1, 1, 80.0), (0.2, 1, 84.0), (0.4, 1, 83.0), (0.2, 2, 85.0), (0.4, 2, 90.0)]
+    for lr, seed, score in runs:
+        setting = study.setting(("LRTT", "EcRam"), lr, seed)
+        study.add({"setting": setting, "accuracy": [score], "pulses_per_cell": {"pulses_a": 7.0}})
+    setting = study.setting(("AGAD", "ReRamSB"), 0.1)
+    study.add({"setting": setting, "accuracy": [70.0], "pulses_per_cell": {"pulses": 3.0}})
+    assert study.scores() == {("LRTT", "EcRam"): [84.0, 85.0], ("AGAD", "ReRamSB"): [70.0]}
+    study.table()
+    lines = capsys.readouterr().out.splitlines()[2:]
+    assert lines == [
+        "| LRTT | EcRam | 0.2 (3) | 2 | 84.5 (84.0 ... 85.0) | a 7 | 0 |",
+        "| AGAD | ReRamSB | 0.1 (edge) (1) | 1 | 70.0 | pulses 3 | 12 |",
+    ]
+    made.draw(study.scores(), tmp_path / "figure.svg")
+    assert (tmp_path / "figure.svg").read_text().count('id="axes_') == 2
+
+
 def test_the_order_of_the_correlation_experiment(module: Importer, tmp_path: Path) -> None:
     errors = module("offset_cells").correlation(seeds=2, steps=3000, folder=tmp_path)
     assert errors["AGAD"] < errors["c-TTv2"] < errors["mixed precision"]

@@ -1,4 +1,4 @@
-"""The examples' compound from outside the tree: in Python, states, documents, contract tests."""
+"""The examples' compounds from outside the tree: in Python, states, documents, contract tests."""
 
 from __future__ import annotations
 
@@ -94,6 +94,44 @@ assert set(tile.state().values["config"]) == {
 print("as any other")
 """
 
+RESIDUAL = """
+import numpy as np
+import pulsora as pl
+
+exact = dict(dw_min_dtod=0.0, dw_min_std=0.0, up_down_dtod=0.0, w_max_dtod=0.0, w_min_dtod=0.0)
+step = 2.0**-8
+cells = pl.devices.ConstantStep(dw_min=step, w_max=2.0, w_min=-2.0, **exact)
+reads = {name: pl.IOParameters(is_perfect=True) for name in ("forward", "backward")}
+config = pl.config.ResidualLearningConfig(
+    main=cells, residual=cells, gamma=1.0, beta=0.125, most_pulses=2, **reads
+)
+
+rng = np.random.default_rng(1)
+target = (0.3 * rng.normal(size=(4, 6))).astype(np.float32)
+for place in ["cpu", *["cuda"] * (pl.cuda_device_count() > 0)]:
+    tile = pl.Tile(4, 6, config, seed=3, device=place)
+    arrays = lambda: {name: np.asarray(a).astype(np.float64) for name, a in tile.arrays.items()}
+    main, owed, clipped = arrays()["main"], 0.0, 0
+    for _ in range(200):
+        x = rng.normal(size=(8, 6)).astype(np.float32)
+        tile.update(x, np.asarray(tile.forward(x)) - x @ target.T, 0.05)
+        found = arrays()
+        owed = owed + 0.125 * found["residual"]
+        pulses = np.trunc(owed / step)
+        clipped += (abs(pulses) > 2).sum()
+        pulses = pulses.clip(-2, 2)
+        main, owed = main + pulses * step, owed - pulses * step
+        assert abs(found["main"] - main).max() < 1e-5
+        assert abs(tile.weights - (found["main"] + found["residual"])).max() < 1e-6
+    assert clipped > 0
+    error = np.square(tile.weights - target).mean() / np.square(target).mean()
+    assert error < 0.01, error
+    tile.weights = target
+    assert not tile.arrays["residual"].any()
+    assert abs(tile.arrays["main"] - target).max() < 1e-6
+print("follows the rule")
+"""
+
 
 def _python(build: Path, scratch: Path, *arguments: str | Path) -> str:
     """Run Python with the package of a build folder, which may need a sanitizer's runtime."""
@@ -103,11 +141,17 @@ def _python(build: Path, scratch: Path, *arguments: str | Path) -> str:
 @needs_examples_build
 def test_a_compound_from_outside_the_tree_is_one_like_any_other(tmp_path: Path) -> None:
     built = examples_build()
-    contract = run(built / "rpucuda_tests", "--gtest_filter=*TileOfKind*/parallel_pair")
-    assert "[  PASSED  ]" in contract
-    assert "parallel_pair" in contract
+    for kind in ("parallel_pair", "residual_learning", "residual_fast"):
+        contract = run(built / "rpucuda_tests", f"--gtest_filter=*OfKind*/{kind}")
+        assert "[  PASSED  ]" in contract
+        assert f"/{kind}" in contract
     saved = tmp_path / "tile.safetensors"
     assert "as any other" in _python(built, tmp_path, "-c", USE, saved)
+
+
+@needs_examples_build
+def test_residual_learning_follows_its_rule(tmp_path: Path) -> None:
+    assert "follows the rule" in _python(examples_build(), tmp_path, "-c", RESIDUAL)
 
 
 @needs_examples_build

@@ -359,3 +359,33 @@ def test_explain_names_what_a_transfer_cannot_send() -> None:
     assert told["largest_steps"] == pytest.approx(4.0, rel=1e-5)
     assert "raise bl_max" in told.warnings[0]
     assert not tile.explain(x, d, 0.001).warnings
+
+
+class Tied(nn.Module):
+    """Two layers with one weight, whose cells decay at the end of each mini-batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        leaky = config(visible=cells(lifetime=50.0))
+        self.first = AnalogLinear(4, 4, config=leaky, seed=1)
+        self.second = AnalogLinear(4, 4, config=leaky, seed=2)
+        self.second.weight = self.first.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(torch.tanh(self.first(x)))
+
+
+def test_loading_layers_with_one_weight_counts_no_mini_batch() -> None:
+    torch.manual_seed(0)
+    trained, loaded = Tied(), Tied()
+    optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (trained, loaded)]
+    x = torch.randn(3, 8, 4)
+    for rows in x[:2]:
+        step(trained, optimizers[0], rows, rows)
+    loaded.load_state_dict(trained.state_dict())
+    saved = [each.state_dict() for each in (trained, loaded)]
+    assert all(torch.equal(value, saved[1][name]) for name, value in saved[0].items())
+    for each, optimizer in zip((trained, loaded), optimizers, strict=True):
+        step(each, optimizer, x[2], x[2])
+    assert torch.equal(trained.first.get_weights()[0], loaded.first.get_weights()[0])
+    assert torch.equal(trained.second.get_weights()[0], loaded.second.get_weights()[0])

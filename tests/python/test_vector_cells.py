@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import torch
 
 import pulsora as pl
 from conftest import D_SIZE, PERFECT, X_SIZE, make_batch, make_tile, same_bits, train
@@ -299,3 +301,55 @@ def test_every_kind_learns_a_matrix() -> None:
             tile.update(x, (tile.forward(x) - x @ target.T) / 8, 0.1)
         error = np.linalg.norm(tile.weights - target) / np.linalg.norm(target)
         assert error < 0.3, (config.summary(), error)
+
+
+# --- warnings
+
+EXACT = {"w_max_dtod": 0.0, "w_min_dtod": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("config", "weight"),
+    [
+        (pl.VectorConfig(devices=[COARSE, COARSE.replace(w_max=2.5)]), 3.0),
+        (pl.VectorConfig(devices=[COARSE, COARSE]), -3.0),
+        (pl.VectorConfig(devices=[COARSE, COARSE], update_policy="single_fixed"), 3.0),
+        (pl.OneSidedConfig(device=pl.devices.PCM(**EXACT)), 3.0),
+        (pl.OneSidedConfig(device=pl.devices.PCM(**EXACT)), -3.0),
+    ],
+)
+def test_writes_beyond_the_bounds_warn(config: pl.TileConfig, weight: float) -> None:
+    tile = make_tile(config)
+    wanted = np.full((D_SIZE, X_SIZE), weight, np.float32)
+    with pytest.warns(UserWarning, match="60 of 60 weights .* lie outside"):
+        tile.weights = wanted
+    lost = np.abs(tile.weights - wanted)
+    assert (lost > 0.05).all()
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        pl.VectorConfig(devices=[COARSE, COARSE]),
+        pl.VectorConfig(
+            devices=[COARSE, COARSE.replace(w_max=3.0, w_min=-3.0, **EXACT)],
+            update_policy="single_fixed", first_update_idx=1, gamma_vec=[0.5, 1.0],
+        ),
+        pl.OneSidedConfig(device=pl.devices.PCM(**EXACT)),
+    ],
+)  # fmt: skip
+def test_writes_within_the_bounds_do_not_warn(config: pl.TileConfig) -> None:
+    tile = make_tile(config)
+    most = 2.5 if config.kind == "vector" and config.gamma_vec else 0.3
+    wanted = np.linspace(-most, most, D_SIZE * X_SIZE, dtype=np.float32).reshape(D_SIZE, X_SIZE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tile.weights = wanted
+    assert np.abs(tile.arrays[list(tile.arrays)[-1]]).max() > 0.9 * most
+
+
+def test_a_layer_of_several_arrays_warns_once() -> None:
+    layer = pl.nn.AnalogLinear(6, 5, bias=False, config=pl.VectorConfig(devices=[COARSE]))
+    with pytest.warns(UserWarning, match="lie outside the bounds") as told:
+        layer.set_weights(torch.full((5, 6), 3.0))
+    assert len(told) == 1

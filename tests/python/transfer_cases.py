@@ -45,6 +45,9 @@ def config_of(case: dict[str, Any]) -> pl.TransferConfig:
         settings |= {"fast_lr": 1.0, "scale_fast_lr": True}
     settings["buffer"] = BUFFERS[case["algorithm"]]
     count_by_mean_steps(settings, [granularity(each) / each["dw_min"] for each in devices])
+    for name in ("gamma", "transfer_every", "transfer_lr"):
+        if settings.get(f"{name}_vec"):
+            settings.pop(name, None)
     made = [device(each) for each in devices]
     around = {"update": update(case["update"]), **PERFECT}
     return pl.TransferConfig(visible=made[-1], fast=made[:-1], **settings, **around)

@@ -176,7 +176,10 @@ class TensorReader:
                 self._file.__enter__()
             except Exception as error:  # noqa: BLE001 - of many types
                 self._file = None
-                raise ValueError(f"{path} is no complete safetensors file ({error})") from None
+                raise ValueError(
+                    f"{path} is no complete safetensors file ({error}); was it cut short? Copy or "
+                    "download it again"
+                ) from None
             self._path = path
         return self._file
 

@@ -113,7 +113,10 @@ def load_conductances(model: _M, folder: str | os.PathLike[str], *, number: int 
     try:
         tensors = _library().load(data)
     except Exception as error:  # noqa: BLE001 - of many types
-        raise ValueError(f"{where / _TENSORS} is no safetensors file ({error})") from None
+        raise ValueError(
+            f"{where / _TENSORS} is no safetensors file ({error}); was it cut short? Copy it "
+            "again, or save the conductances once more"
+        ) from None
     if set(places) != set(layers):
         raise ValueError(
             f"{where / _PLACES} has the layers {sorted(places)}, but the model has "

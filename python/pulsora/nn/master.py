@@ -17,7 +17,11 @@ from pulsora.nn.clipping import clip_after_steps, limit_of
 from pulsora.nn.options import place_of
 from pulsora.nn.tiled_module import TiledModule
 from pulsora.nn.tiles.first_transfer import warn_of_early_save
-from pulsora.nn.tiles.followed_weights import FollowedWeights, follow_after_steps
+from pulsora.nn.tiles.followed_weights import (
+    FollowedWeights,
+    expect_copies,
+    follow_after_steps,
+)
 from pulsora.nn.tiles.held_weights import HeldWeights
 
 if TYPE_CHECKING:
@@ -284,6 +288,8 @@ class WeightCarrier(TiledModule):
         tiles = {n.removeprefix(start): ours.pop(n) for n in list(ours) if n.startswith(start)}
         if self.held is not None and not self._takes_held(ours, tiles, prefix, error_msgs):
             return
+        if tiles and isinstance(self.held, FollowedWeights):
+            expect_copies(self.carrier)  # other layers may have it, and may be loaded already
         missing: list[str] = []
         super()._load_from_state_dict(
             ours, prefix, local_metadata, strict, missing, unexpected_keys, error_msgs

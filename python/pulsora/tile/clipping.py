@@ -65,14 +65,45 @@ class Confined(NamedTuple):
 def confined(tile: _core.Tile, wanted: Array) -> Confined:
     """Finds the weights that a write to the tile would confine; none if they do not fit it."""
     is_matrix = isinstance(wanted, np.ndarray) and wanted.shape == (tile.d_size, tile.x_size)
-    if not is_matrix or "visible" not in tile.arrays() or wanted.dtype != np.float32:
+    if not is_matrix or wanted.dtype != np.float32:
         return Confined(0, 1, 0.0, 0.0)
-    cells = tile.describe_cells("visible")
-    beyond = np.maximum(wanted - cells["w_max"], cells["w_min"] - wanted)
+    beyond = _beyond(tile, wanted)
+    if beyond is None:
+        return Confined(0, 1, 0.0, 0.0)
     largest = float(np.abs(wanted).max(initial=0.0))
     outside = beyond[beyond > 1e-3 * largest].astype(np.float64)
     total = np.square(wanted, dtype=np.float64).sum()
     return Confined(len(outside), wanted.size, float(np.square(outside).sum()), float(total))
+
+
+def _beyond(tile: _core.Tile, wanted: Array) -> Array | None:
+    """Returns how far each weight lies beyond what its cells hold; None for other compounds."""
+    arrays = tile.arrays()
+    if "visible" in arrays:
+        return _past(tile, "visible", wanted)
+    if "plus" in arrays:  # each holds the weights of one sign
+        return _past(tile, "plus", wanted.clip(min=0.0)) + _past(
+            tile, "minus", (-wanted).clip(min=0.0)
+        )
+    if "array_0" not in arrays:
+        return None
+    config = tile.config()
+    factors = np.array(config["gamma_vec"] or [1.0 / len(arrays)] * len(arrays), np.float32)
+    if config["update_policy"] == "single_fixed":  # the others are not written
+        factors[np.arange(len(arrays)) != config["first_update_idx"]] = 0.0
+    if not factors.any():
+        return None
+    lost = [f * _past(tile, name, wanted) for f, name in zip(factors, arrays, strict=True)]
+    # Of the weight that is written, which is read times the sum of the factors.
+    read = factors.sum()
+    return np.abs(sum(lost)) / np.abs(read) if read != 0.0 else None
+
+
+def _past(tile: _core.Tile, array: str, wanted: Array) -> Array:
+    """Returns how far weights lie beyond the bounds of their cells, 0 within."""
+    cells = tile.describe_cells(array)
+    past = np.maximum(wanted - cells["w_max"], cells["w_min"] - wanted)
+    return np.maximum(past, np.float32(0.0))
 
 
 def warn_of_clipping(

@@ -74,6 +74,8 @@ struct CompoundBase {
   static constexpr bool kPulses = true;
   /// Settings for which all that the contract tests show of the defaults is to be shown too.
   static std::vector<CompoundVariant> variants() { return {}; }
+  /// The parameters in a state of this or an earlier version, so that they can be read.
+  static Value::Map fromSaved(Value::Map own) { return own; }
 };
 
 /// A compound's parameters behind a type-erased interface; held by CompoundParams.
@@ -96,6 +98,7 @@ struct CompoundModel {
   TilePeriphery defaults;
   std::vector<CompoundVariant> variants;
   std::shared_ptr<const AnyCompound> (*read)(const Value &own, const std::string &path);
+  Value::Map (*fromSaved)(Value::Map own);
 };
 
 /// All registered compounds, in the order of cmake/compounds.cmake.

@@ -17,7 +17,7 @@ static_assert(kMostWeighted >= TransferParams::kMostArrays);
 // Period between two transfers from each array but the last, in the units of `units_in_mbatch`.
 std::vector<int64_t> periodsOf(const TransferParams &p, int64_t lines) {
   std::vector<int64_t> periods;
-  double every = static_cast<double>(p.transfer_every);
+  double every = static_cast<double>(p.firstPeriod());
   if (every < 0.0) {
     const PulsedParams &cell = p.fast[0].common();
     const double pulses =
@@ -54,7 +54,7 @@ LineRule ruleOf(const TransferParams &p, size_t k, int64_t rows, int64_t cols, f
     float threshold = (p.buffer_granularity > 0.0f ? p.buffer_granularity : 1.0f) * from;
     if (p.auto_granularity > 0.0f)
       threshold *=
-          p.auto_granularity / (static_cast<float>(rule.lines) * std::abs(p.transfer_every));
+          p.auto_granularity / (static_cast<float>(rule.lines) * std::abs(p.firstPeriod()));
     rule.gain /= p.correct_gradient_magnitudes ? threshold * (to / from) : threshold;
     rule.lineFlips = p.in_chop_prob;
     rule.otherFlips = p.out_chop_prob;
@@ -116,7 +116,7 @@ TransferDevice::TransferDevice(const TransferParams &p, const CompoundSite &site
                 p.n_reads_per_transfer, ", and the tile has ", lines,
                 p.transfer_columns ? " columns" : " rows", "; read as many at most");
   const std::vector<int64_t> periods = periodsOf(p, lines);
-  const bool batches = p.units_in_mbatch && p.transfer_every >= 0.0f;
+  const bool batches = p.units_in_mbatch && p.firstPeriod() >= 0.0f;
   for (size_t k = 0; k + 1 < chain_.size(); ++k) {
     const LineSettings settings{
         p.transfer_forward,

@@ -5,6 +5,67 @@
 #include "compounds/transfer_device.h"
 
 namespace pulsora {
+namespace {
+
+// Calls found(member, name, why) for each setting that has no effect beside the others.
+template <class Found>
+void eachUnused(const TransferParams &p, const Found &found) {
+  using P = TransferParams;
+  const bool dynamic = p.buffer == TransferBuffer::Dynamic;
+  if (p.gamma_vec.count > 0) found(&P::gamma, "gamma", "gamma_vec takes its place");
+  if (p.transfer_every_vec.count > 0)
+    found(&P::transfer_every, "transfer_every", "transfer_every_vec takes its place");
+  if (p.transfer_lr_vec.count > 0)
+    found(&P::transfer_lr, "transfer_lr", "transfer_lr_vec takes its place");
+  if (p.buffer == TransferBuffer::None) {
+    const char *const why = "only buffer = 'sum', 'chopped' and 'dynamic' use it";
+    found(&P::step, "step", why);
+    found(&P::momentum, "momentum", why);
+    found(&P::forget_buffer, "forget_buffer", why);
+    found(&P::thres_scale, "thres_scale", "only buffer = 'sum' uses it");
+  }
+  if (p.no_buffer)
+    found(&P::forget_buffer, "forget_buffer", "no_buffer = True keeps nothing of the buffer");
+  if (p.buffer != TransferBuffer::Chopped && !dynamic) {
+    const char *const why = "only buffer = 'chopped' and 'dynamic' use it";
+    found(&P::in_chop_prob, "in_chop_prob", why);
+    found(&P::in_chop_random, "in_chop_random", why);
+    found(&P::out_chop_prob, "out_chop_prob", why);
+    found(&P::buffer_granularity, "buffer_granularity", why);
+    found(&P::auto_granularity, "auto_granularity", why);
+  }
+  if (!p.auto_scale) found(&P::auto_momentum, "auto_momentum", "only auto_scale = True uses it");
+  if (!dynamic) found(&P::tail_weightening, "tail_weightening", "only buffer = 'dynamic' uses it");
+  if (!dynamic || p.forget_buffer)
+    found(&P::buffer_cap, "buffer_cap",
+          "only buffer = 'dynamic' with forget_buffer = False uses it");
+}
+
+// The same for settings of transfer_update.
+template <class Found>
+void eachUnusedOfWrites(const TransferParams &p, const Found &found) {
+  using P = UpdateParameters;
+  if (p.buffer == TransferBuffer::None) return;
+  const char *const why = "buffers send numbers of pulses, not pulse trains";
+  found(&P::fixed_bl, "fixed_bl", why);
+  found(&P::um_grad_scale, "um_grad_scale", why);
+  found(&P::res, "res", why);
+  found(&P::sto_round, "sto_round", why);
+  found(&P::x_res_implicit, "x_res_implicit", why);
+  found(&P::d_res_implicit, "d_res_implicit", why);
+}
+
+// A function for the two above that refuses values other than the default.
+template <class Params>
+auto refuser(const ParamsCheck &c, const Params &given) {
+  return [&c, &given, defaults = Params{}](auto member, const char *name, const char *why) {
+    c.require(given.*member == defaults.*member, c.path(name), " is ",
+              writeField(given.*member, "").describe(), ", but ", why, "; leave it at ",
+              writeField(defaults.*member, "").describe());
+  };
+}
+
+}  // namespace
 
 IOParameters lineReads() {
   IOParameters reads;
@@ -59,6 +120,26 @@ void TransferParams::check(const ParamsCheck &c) const {
             " is True, which takes buffer = 'chopped' or 'dynamic'");
   c.require(!correct_accumulation || buffer == TransferBuffer::Dynamic,
             c.path("correct_accumulation"), " is True, which takes buffer = 'dynamic'");
+  eachUnused(*this, refuser(c, *this));
+  eachUnusedOfWrites(*this, refuser(ParamsCheck{c.path("transfer_update")}, transfer_update));
+}
+
+Value::Map TransferParams::fromSaved(Value::Map own) {
+  Value::Map chosen;  // what the use of other settings depends on
+  for (const char *name : {"buffer", "gamma_vec", "transfer_every_vec", "transfer_lr_vec",
+                           "no_buffer", "auto_scale", "forget_buffer"}) {
+    if (const auto found = own.find(name); found != own.end()) chosen.insert(*found);
+  }
+  TransferParams params;
+  const std::string path;
+  detail::FieldReader<TransferParams> reader{params, chosen, path, {}};
+  fields(reader);
+  eachUnused(params, [&](auto, const char *name, const char *) { own.erase(name); });
+  const auto writes = own.find("transfer_update");
+  if (writes == own.end() || !writes->second.map()) return own;
+  Value::Map &update = *writes->second.map();
+  eachUnusedOfWrites(params, [&](auto, const char *name, const char *) { update.erase(name); });
+  return own;
 }
 
 std::vector<CompoundVariant> TransferParams::variants() {
@@ -79,6 +160,7 @@ std::vector<CompoundVariant> TransferParams::variants() {
       {"transfer_sum",
        {{"buffer", "sum"},
         {"units_in_mbatch", false},
+        {"transfer_every", 1},
         {"transfer_every_vec", Value::List{1, 3}},
         {"transfer_lr", 20.0},
         {"step", 0.7},

@@ -154,12 +154,17 @@ struct TransferParams : CompoundBase, FastRetentionParams {
 
   void check(const ParamsCheck &c) const;
   static std::vector<CompoundVariant> variants();
+  static Value::Map fromSaved(Value::Map own);
   CompoundFacts facts() const;
   std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const;
 
   static constexpr int64_t kMostArrays = 8;
   /// Number n of arrays, the visible one included.
   int64_t arrays() const { return static_cast<int64_t>(fast.size()) + 1; }
+  /// Period of the transfers from the fastest array, as transfer_every.
+  float firstPeriod() const {
+    return transfer_every_vec.count > 0 ? transfer_every_vec.values[0] : transfer_every;
+  }
   /// Factor of array k, 0 being the fastest, in W.
   float weightOf(int64_t k) const;
 };

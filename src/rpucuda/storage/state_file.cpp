@@ -192,19 +192,21 @@ std::vector<std::string_view> partsOf(const State &state, std::string &first) {
 
 State parseState(std::string_view bytes) {
   constexpr const char *kIncomplete = "this is not a complete safetensors file (";
-  require(bytes.size() >= kLengthBytes, kIncomplete, "it has ", bytes.size(),
-          " bytes); was it cut short?");
+  constexpr const char *kCutShort =
+      "); was it cut short? Copy the file again, or load an earlier one";
+  constexpr const char *kAgain = "; copy the file again, or load an earlier one";
+  require(bytes.size() >= kLengthBytes, kIncomplete, "it has ", bytes.size(), " bytes", kCutShort);
   uint64_t length = 0;
   for (size_t i = 0; i < kLengthBytes; ++i)
     length |= uint64_t{static_cast<unsigned char>(bytes[i])} << (8 * i);
   bytes.remove_prefix(kLengthBytes);
   require(length <= bytes.size(), kIncomplete, "its header of ", length, " bytes has ",
-          bytes.size(), "); was it cut short?");
+          bytes.size(), kCutShort);
   Value header;
   try {
     header = parseJson(bytes.substr(0, length));
   } catch (const StateError &error) {
-    throw StateError(message("the header is damaged (", error.what(), ")"));
+    throw StateError(message("the header is damaged (", error.what(), ")", kAgain));
   }
   bytes.remove_prefix(length);
   require(header.map(), "the header is damaged; it is no JSON object");
@@ -221,9 +223,9 @@ State parseState(std::string_view bytes) {
   uint64_t at = 0;
   for (Announced &entry : tensors) {
     require(entry.begin == at, "tensor '", entry.name, "' begins at byte ", entry.begin,
-            " of the data, where ", at, " is expected; the header is damaged");
+            " of the data, where ", at, " is expected; the header is damaged", kAgain);
     require(entry.end <= bytes.size(), kIncomplete, "tensor '", entry.name, "' ends at byte ",
-            entry.end, " of ", bytes.size(), "); was it cut short?");
+            entry.end, " of ", bytes.size(), kCutShort);
     const std::string_view data = bytes.substr(entry.begin, entry.end - entry.begin);
     entry.tensor.bytes.resize(data.size());
     if (!data.empty()) std::memcpy(entry.tensor.bytes.data(), data.data(), data.size());
@@ -231,7 +233,7 @@ State parseState(std::string_view bytes) {
     at = entry.end;
   }
   require(at == bytes.size(), "the file has ", bytes.size(), " bytes of tensors where ", at,
-          " are expected");
+          " are expected", kAgain);
   state.verify();
   return state;
 }

@@ -47,6 +47,7 @@ CompoundModel makeModel() {
   m.read = [](const Value &own, const std::string &path) -> std::shared_ptr<const AnyCompound> {
     return std::make_shared<const CompoundOf<Params>>(readParams<Params>(own, path));
   };
+  m.fromSaved = [](Value::Map own) { return Params::fromSaved(std::move(own)); };
   return m;
 }
 

@@ -1,5 +1,7 @@
 #include "tile/tile_config.h"
 
+#include <algorithm>
+
 namespace pulsora {
 namespace {
 
@@ -14,6 +16,18 @@ Value::Map upgraded(Value::Map map, const std::string &kind) {
   if (kind != "single") map.erase("device");
   if (kind == "ideal") map.erase("update");
   return map;
+}
+
+// ConfigError for a name that is no parameter of the compound or of the periphery around it.
+void requireKnown(const CompoundModel &model, const Value::Map &own, const std::string &path) {
+  std::vector<std::string> known;
+  for (const auto *rows : {&model.fields, &model.periphery})
+    for (const FieldInfo &row : *rows) known.push_back(row.name);
+  for (const auto &entry : own) {
+    PULSORA_CHECK(ConfigError, std::find(known.begin(), known.end(), entry.first) != known.end(),
+                  joinPath(path, entry.first), " is not a parameter of ", model.name,
+                  suggest(entry.first, known));
+  }
 }
 
 // Whether the update of a configuration sends no pulses.
@@ -32,13 +46,17 @@ bool sendsNoPulses(const Value::Map &config) {
 
 Value savedConfig(const Value &config) {
   const Value::Map *map = config.map();
-  if (!map || !sendsNoPulses(*map)) return config;
-  const auto mode = map->find("transfer_mode");
-  const bool verified =
-      mode != map->end() && mode->second.text() && *mode->second.text() == "verified";
-  if (!verified) return config;
+  if (!map) return config;
   Value::Map present = *map;
-  present["transfer_mode"] = Value("auto");
+  const auto mode = map->find("transfer_mode");
+  if (mode != map->end() && mode->second.text() && *mode->second.text() == "verified" &&
+      sendsNoPulses(*map))
+    present["transfer_mode"] = Value("auto");
+  const auto kind = map->find("kind");
+  for (const CompoundModel &model : compoundModels()) {
+    if (kind != map->end() && kind->second.text() && *kind->second.text() == model.kind)
+      present = model.fromSaved(std::move(present));
+  }
   return Value(std::move(present));
 }
 
@@ -56,6 +74,7 @@ TileConfig readParams<TileConfig>(const Value &value, const std::string &path) {
   }
   const CompoundModel &model = compoundModel(kind, kindPath);
   own = upgraded(std::move(own), kind);
+  requireKnown(model, own, path);
   Value::Map around = *writeParams(model.defaults).map();
   for (const FieldInfo &row : model.periphery) {
     const auto found = own.find(row.name);

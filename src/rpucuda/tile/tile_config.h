@@ -29,7 +29,8 @@ TileConfig readParams<TileConfig>(const Value &value, const std::string &path);
 template <>
 Value writeParams<TileConfig>(const TileConfig &config);
 /// The configuration of a saved state as readParams() takes it. Before "auto", which has the same
-/// bits, adapters were "verified" also where no pulses are sent.
+/// bits, adapters were "verified" also where no pulses are sent. Settings without an effect, which
+/// chains of arrays took earlier, get their defaults.
 Value savedConfig(const Value &config);
 /// ConfigError for periphery parameters out of their ranges; a compound is always valid.
 template <>

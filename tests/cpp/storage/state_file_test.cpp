@@ -138,7 +138,8 @@ TEST_F(StateFile, ADamagedFileIsNamed) {
   } catch (const StateError &error) {
     EXPECT_EQ(std::string(error.what()), path("a") +
                                              ": this is not a complete safetensors file (it has 3 "
-                                             "bytes); was it cut short?");
+                                             "bytes); was it cut short? Copy the file again, "
+                                             "or load an earlier one");
   }
 }
 

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from pulsora.nn.tiles.tile_array import TileArray
     from pulsora.nn.tiles.tile_read import ReadPosition
 
-__all__ = ["FollowedWeights", "follow_after_steps", "follow_all", "followed_layers"]
+__all__ = [
+    "FollowedWeights",
+    "expect_copies",
+    "follow_after_steps",
+    "follow_all",
+    "followed_layers",
+]
 
 
 class FollowedWeights:
@@ -54,7 +60,8 @@ class FollowedWeights:
     def expect_copy(self, weight: Tensor) -> None:
         """Prepares for a write of equal values to the parameter, which is then no change.
 
-        DistributedDataParallel writes the values of rank 0 to all ranks when it is made.
+        DistributedDataParallel writes the values of rank 0 to all ranks when it is made, and
+        `load_state_dict` writes a parameter of several layers once for each.
         """
         if self._version == version_of(weight):
             self._kept = weight.detach().clone()
@@ -76,6 +83,7 @@ class FollowedWeights:
     def followed(self, weight: Tensor) -> None:
         """Takes note that the cells stand for these values of the parameter."""
         self._version = version_of(weight)
+        self._kept = None
 
     def is_followed(self, weight: Tensor) -> bool:
         """Whether the cells have followed these values of the parameter."""
@@ -110,6 +118,13 @@ def follow_after_steps(layer: nn.Module) -> None:
     _layers.add(layer)
     if not _hooks:  # once in a process, for all optimisers
         _hooks.append(register_optimizer_step_post_hook(_follow))
+
+
+def expect_copies(weight: Tensor) -> None:
+    """Prepares all layers with this parameter for a write of equal values to it."""
+    for layer in list(_layers):
+        if layer.carrier is weight:
+            layer.held.expect_copy(weight)  # type: ignore[union-attr, operator]
 
 
 def _follow(optimizer: torch.optim.Optimizer, _arguments: object, _options: object) -> None:

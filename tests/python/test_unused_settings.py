@@ -1,0 +1,163 @@
+"""Settings of TransferConfig that have no effect beside the others: refused, or left out of what
+earlier versions saved."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pulsora as pl
+from conftest import same_bits
+
+CELLS = pl.devices.SoftBounds(dw_min=0.01)
+CHOPPED = {"buffer": "chopped"}
+DYNAMIC = {"buffer": "dynamic"}
+SUM = {"buffer": "sum"}
+
+UNUSED: list[tuple[dict[str, Any], str, Any, str]] = [
+    ({}, "step", 0.5, "only buffer = 'sum', 'chopped' and 'dynamic' use it; leave it at 1"),
+    ({}, "momentum", 0.5, "leave it at 0.1"),
+    ({}, "forget_buffer", False, "leave it at True"),
+    ({}, "thres_scale", 2.0, "only buffer = 'sum' uses it"),
+    *(
+        (base, name, value, "only buffer = 'chopped' and 'dynamic' use it")
+        for base in ({}, SUM)
+        for name, value in (
+            ("in_chop_prob", 0.5),
+            ("in_chop_random", False),
+            ("out_chop_prob", 0.5),
+            ("buffer_granularity", 2.0),
+            ("auto_granularity", 100.0),
+        )
+    ),
+    *(
+        (base, "auto_momentum", 0.5, "only auto_scale = True uses it")
+        for base in ({}, SUM, CHOPPED, DYNAMIC)
+    ),
+    *(
+        (base, "tail_weightening", 2.0, "only buffer = 'dynamic' uses it")
+        for base in ({}, SUM, CHOPPED)
+    ),
+    *((base, "buffer_cap", 2.0, "forget_buffer = False") for base in ({}, SUM, CHOPPED, DYNAMIC)),
+    (CHOPPED | {"no_buffer": True}, "forget_buffer", False, "no_buffer = True keeps nothing"),
+    ({"gamma_vec": [0.5, 1.0]}, "gamma", 0.5, "gamma_vec takes its place; leave it at 0"),
+    ({"transfer_every_vec": [2]}, "transfer_every", 3.0, "transfer_every_vec takes its place"),
+    ({"transfer_lr_vec": [2.0]}, "transfer_lr", 3.0, "transfer_lr_vec takes its place"),
+]
+
+
+def config(**settings: Any) -> pl.TransferConfig:
+    return pl.TransferConfig(**({"visible": CELLS, "fast": [CELLS]} | settings))
+
+
+@pytest.mark.parametrize(("base", "name", "value", "said"), UNUSED)
+def test_a_setting_without_effect_is_refused(
+    base: dict[str, Any], name: str, value: object, said: str
+) -> None:
+    made = config(**base)
+    shown = f"{value:g}" if isinstance(value, float) else f"{value}"
+    with pytest.raises(pl.ConfigError, match=f"{name} is {shown}, but ") as caught:
+        config(**base, **{name: value})
+    assert said in str(caught.value)
+    with pytest.raises(pl.ConfigError, match=name):
+        setattr(made, name, value)
+    assert made == config(**base)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("fixed_bl", False),
+        ("um_grad_scale", 2.0),
+        ("res", 0.5),
+        ("sto_round", True),
+        ("x_res_implicit", 0.5),
+        ("d_res_implicit", 0.5),
+    ],
+)
+def test_settings_of_pulse_trains_are_refused_with_buffers(name: str, value: object) -> None:
+    writes = pl.UpdateParameters(**{name: value})
+    pl.Tile(3, 4, config(transfer_update=writes), seed=1)
+    for base in (SUM, CHOPPED, DYNAMIC):
+        made = config(**base, transfer_update=writes)
+        with pytest.raises(pl.ConfigError, match=rf"transfer_update\.{name} is .*numbers of puls"):
+            pl.Tile(3, 4, made, seed=1)
+
+
+def test_settings_that_have_an_effect_are_taken() -> None:
+    config(**SUM, thres_scale=2.0, step=0.5, momentum=0.5, forget_buffer=False)
+    config(**CHOPPED, in_chop_prob=0.5, in_chop_random=False, out_chop_prob=0.5, no_buffer=True)
+    pl.ChoppedTTv2(CELLS, no_buffer=True)
+    config(**CHOPPED, auto_scale=True, auto_momentum=0.5, auto_granularity=100.0)
+    config(**DYNAMIC, tail_weightening=2.0, forget_buffer=False, buffer_cap=2.0)
+    config(**DYNAMIC, buffer_granularity=2.0, momentum=0.5)
+
+
+def test_named_constructors_and_presets_can_be_made_and_read_back() -> None:
+    made = [make(CELLS) for make in (pl.TikiTaka, pl.TTv2, pl.ChoppedTTv2, pl.AGAD)]
+    made += [
+        getattr(pl.presets, name)()
+        for name in pl.presets.__all__
+        if name.endswith(("TikiTaka", "TTv2", "AGAD"))
+    ]
+    assert len(made) == 4 + 6 * 4
+    for each in made:
+        assert pl.TileConfig.from_dict(json.loads(json.dumps(each.to_dict()))) == each
+
+
+def test_configurations_of_earlier_versions_load_with_a_warning() -> None:
+    saved = config(**SUM).to_dict()
+    saved |= {"out_chop_prob": 0.5, "tail_weightening": 2.0}
+    saved["transfer_update"] |= {"res": 0.25}
+    with pytest.warns(UserWarning, match="has no effect") as told:
+        found = pl.TileConfig.from_dict(saved)
+    assert found == config(**SUM)
+    said = "\n".join(str(each.message) for each in told)
+    for part in ("out_chop_prob is 0.5", "tail_weightening is 2.0", "transfer_update.res is 0.25"):
+        assert part in said
+
+
+def test_states_of_earlier_versions_load_and_go_on_to_the_bit() -> None:
+    rng = np.random.default_rng(0)
+    x, d = rng.normal(size=(2, 8, 4)).astype(np.float32)
+
+    def tile() -> pl.Tile:
+        return pl.Tile(4, 4, config(**SUM), seed=1)
+
+    plain = tile()
+    plain.update(x, d, 0.1)
+    state = plain.state()
+    values = dict(state.values)
+    values["config"] = values["config"] | {"out_chop_prob": 0.5, "auto_momentum": 0.5}
+    values["config"]["transfer_update"] = values["config"]["transfer_update"] | {"res": 0.25}
+    earlier = pl.state.State(dict(state.tensors), values).signed()
+    for resumed in (pl.Tile.from_state(earlier), tile()):
+        resumed.load_state(earlier)
+        assert resumed.config == plain.config
+        for each in (resumed, plain):
+            each.load_state(state)
+            each.update(x, d, 0.1)
+        assert same_bits([resumed.weights], [plain.weights])
+
+
+def test_a_period_in_a_list_counts_as_the_period() -> None:
+    rng = np.random.default_rng(1)
+    x, d = rng.normal(size=(2, 40, 4)).astype(np.float32)
+    for period in (2.0, -0.5):
+        tiles = [
+            pl.Tile(
+                4,
+                4,
+                pl.ChoppedTTv2(CELLS, auto_granularity=100.0, transfer_lr=10.0, **named),
+                seed=1,
+            )
+            for named in ({"transfer_every": period}, {"transfer_every_vec": [period]})
+        ]
+        for tile in tiles:
+            tile.update(x, d, 0.1)
+        assert sum(tiles[0].statistics()["lines_read"]) > 0
+        assert same_bits([tiles[0].weights], [tiles[1].weights])
+        assert (tiles[0].weights != 0).any()

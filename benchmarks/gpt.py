@@ -181,7 +181,7 @@ class Case:
 
 
 def cases(options: argparse.Namespace, size: int) -> list[dict[str, Any]]:
-    """What is measured in so many processes."""
+    """The cases that are measured in so many processes."""
     found = [{"what": n, "tiles": "", "loop": "plain", "updates": ""} for n in DIGITAL]
     for name in CONFIGS:
         for tiles in options.tiles:
@@ -217,7 +217,7 @@ def worker(rank: int, size: int, folder: str, options: argparse.Namespace) -> No
 def table(found: list[dict[str, Any]]) -> list[str]:
     """The figures, and how many times as fast several processes are as one."""
     lines = [
-        "| network | tile | processes | loop, pulses | ms | tokens/s | gain | torch | card | made |",
+        "| network | tile | ranks | loop, pulses | ms | tokens/s | gain | torch | card | made |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for each in found:

@@ -119,6 +119,29 @@ def test_property_37_steps_have_the_bits_of_the_plain_loop(
 
 
 @needs_gpu
+@pytest.mark.parametrize("analog", [True, False])
+def test_steps_on_a_gpu_that_is_not_the_current_one(*, analog: bool) -> None:
+    """The last GPU, while the first is the current one; layers without tiles too."""
+    device = f"cuda:{torch.cuda.device_count() - 1}"
+
+    def made() -> nn.Module:
+        torch.manual_seed(4)
+        digital = nn.Sequential(nn.Linear(12, 7), nn.ReLU(), nn.Linear(7, 4)).to(device)
+        return _model(device) if analog else digital
+
+    models = [made(), made()]
+    optimizers = [AnalogSGD(model.parameters(), lr=0.1) for model in models]
+    step = TrainingStep(models[0], optimizers[0], loss_fn)
+    with torch.cuda.device(0):
+        for number in range(8):
+            batch = _batch(number, device)
+            assert torch.equal(step(*batch), _plain(models[1], optimizers[1], *batch)), number
+    assert step.plain_because is None
+    assert step.recorded_shapes > 0
+    _require_same(*models)
+
+
+@needs_gpu
 def test_property_37_a_convolution_and_clipping() -> None:
     def made() -> nn.Sequential:
         torch.manual_seed(4)

@@ -16,8 +16,10 @@ __all__ = ["captured"]
 
 
 @contextlib.contextmanager
-def captured(graph: torch.cuda.CUDAGraph) -> Iterator[None]:
-    """Captures like `torch.cuda.graph`, for a block that may fail. Data loading may continue.
+def captured(graph: torch.cuda.CUDAGraph, device: torch.device) -> Iterator[None]:
+    """Captures a GPU's work like `torch.cuda.graph`, for a block that may fail.
+
+    The GPU need not be the current one. Data loading may continue.
 
     Garbage collection is off in the block: CUDA forbids a capturing thread to destroy graphs, and
     any reference cycle of a program may hold some.
@@ -27,16 +29,28 @@ def captured(graph: torch.cuda.CUDAGraph) -> Iterator[None]:
     try:
         # torch leaves its capturing stream current if the end of a capture raises.
         with (
-            torch.cuda.stream(torch.cuda.current_stream()),
-            torch.cuda.graph(graph, capture_error_mode="thread_local"),
+            torch.cuda.device(device),
+            torch.cuda.stream(torch.cuda.current_stream(device)),
+            torch.cuda.graph(graph, stream=_stream(device), capture_error_mode="thread_local"),
         ):
             yield
     except BaseException:
-        _free_generators()
+        with torch.cuda.device(device):
+            _free_generators()
         raise
     finally:
         if collects:
             gc.enable()
+
+
+_streams: dict[torch.device, torch.cuda.Stream] = {}
+
+
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """Returns the stream in which a GPU's work is captured; torch has one for all GPUs."""
+    if device not in _streams:
+        _streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    return _streams[device]
 
 
 def _free_generators() -> None:

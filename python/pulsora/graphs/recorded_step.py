@@ -65,7 +65,7 @@ class RecordedStep:
         torch.clear_autocast_cache()
         self.tiles.begin()
         try:
-            with captured(self._graph):
+            with captured(self._graph, device):
                 self._loss = loss(self._batch)
                 analog = list(optimizer._analog())  # noqa: SLF001 - of this package
                 updates = optimizer._updates(analog)  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""What a training step asks of a model that several processes train."""
+"""The processes that train a model, for a training step."""
 
 from __future__ import annotations
 

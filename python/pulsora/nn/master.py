@@ -294,10 +294,7 @@ class WeightCarrier(TiledModule):
         super()._load_from_state_dict(
             ours, prefix, local_metadata, strict, missing, unexpected_keys, error_msgs
         )
-        if not tiles and f"{prefix}weight_clip" in missing:  # torch's layer has no limits
-            missing.remove(f"{prefix}weight_clip")
-            self._begin_clip()
-        missing_keys += [name for name in missing if name != f"{prefix}analog_weight"]
+        missing_keys += self._lacking(missing, prefix, is_digital=not tiles)
         if self.held is not None:
             self._has_range = False
             if tiles:
@@ -321,6 +318,14 @@ class WeightCarrier(TiledModule):
             self.analog_weight.grad = None  # a gradient of other weights
         except (ValueError, RuntimeError) as error:
             error_msgs.append(f"{prefix.rstrip('.') or 'the layer'}: {error}")
+
+    def _lacking(self, missing: Sequence[str], prefix: str, *, is_digital: bool) -> list[str]:
+        """Returns which of the missing parameters a state lacks; torch's layer has no limits."""
+        limits = f"{prefix}weight_clip"
+        if is_digital and limits in missing:
+            self._begin_clip()
+        made = {f"{prefix}analog_weight", *([limits] if is_digital else [])}
+        return [name for name in missing if name not in made]
 
     def _takes_held(
         self,

@@ -102,7 +102,8 @@ py::object usedSettings(py::handle config) {
   const Value given = toValue(config, "");
   const auto kind = given.map() ? given.map()->find("kind") : Value::Map::const_iterator{};
   if (!given.map() || kind == given.map()->end() || !kind->second.text()) return fromValue(given);
-  const CompoundModel &model = compoundModel(*kind->second.text(), "kind");
+  const std::string path = "kind";
+  const CompoundModel &model = compoundModel(*kind->second.text(), path);
   return fromValue(Value(model.fromSaved(*given.map())));
 }
 

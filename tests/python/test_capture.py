@@ -96,7 +96,7 @@ def test_numbers_drawn_after_a_failure_are_those_without_it() -> None:
     kept = [graph()]
 
     def spoilt() -> None:
-        with captured(torch.cuda.CUDAGraph()):
+        with captured(torch.cuda.CUDAGraph(), torch.device("cuda", 0)):
             torch.randn(5, device="cuda")
             kept.clear()
 

@@ -14,6 +14,13 @@
 
 namespace pulsora::testing {
 
+/// Whether a kind has arrays of pulsed cells.
+inline bool hasDevices(const CompoundModel &model) {
+  for (const FieldInfo &field : model.fields)
+    if (field.type == "device" || field.type == "devices") return true;
+  return false;
+}
+
 /// Settings of a kind in which all devices have such cells, and with transfers `every` so many
 /// mini-batches.
 inline Value::Map settingsWith(const CompoundModel &model, const std::string &cells,

@@ -9,12 +9,6 @@
 namespace pulsora::testing {
 namespace {
 
-bool hasDevices(const CompoundModel &model) {
-  for (const FieldInfo &field : model.fields)
-    if (field.type == "device" || field.type == "devices") return true;
-  return false;
-}
-
 TEST(ComputedCellsOfTiles, HaveTheBitsOfStoredOnesInEveryCompound) {
   int kinds = 0;
   for (const CompoundModel &model : compoundModels()) {

@@ -154,9 +154,9 @@ void CellPlanes::saveTo(const Context &context, State &state, const std::string 
   }
 }
 
-// The planes that a state holds as tensors.
-std::vector<uint16_t> CellPlanes::read(const State &state, const std::string &prefix) const {
-  std::vector<uint16_t> planes(static_cast<size_t>(count()));
+// Calls use(part, bytes) for each tensor of planes that a state holds.
+template <class Use>
+void CellPlanes::eachSaved(const State &state, const std::string &prefix, const Use &use) const {
   for (const Part part : {Cells, DecayRates, Diffusions, Resets}) {
     const std::string name = prefix + kNames[part];
     if (countOf(part) == 0) {
@@ -170,9 +170,8 @@ std::vector<uint16_t> CellPlanes::read(const State &state, const std::string &pr
     PULSORA_CHECK(StateError, tensor.bytes.size() == bytes, "tensor '", name, "' has ",
                   tensor.bytes.size(), " bytes where ", bytes,
                   " are expected; the state belongs to another configuration");
-    std::memcpy(partOf(planes.data(), part), tensor.bytes.data(), bytes);
+    use(part, tensor.bytes);
   }
-  return planes;
 }
 
 void CellPlanes::loadFrom(const Context &context, const State &state, const std::string &prefix) {
@@ -182,18 +181,23 @@ void CellPlanes::loadFrom(const Context &context, const State &state, const std:
     loadDrawn(context, saved->second, prefix);
     return;
   }
-  const std::vector<uint16_t> planes = read(state, prefix);
-  bool areDrawn = areComputed_;
-  if (areDrawn) {
-    Buffer<uint16_t> fresh(context, count());
-    draw(context, key_, fresh.data());
-    areDrawn = copyOf(context, fresh.data(), count()) == planes;
+  if (!areComputed_) {  // without memory of its own, so that a failed load can be taken back
+    eachSaved(state, prefix, [&](Part part, const std::vector<std::byte> &bytes) {
+      detail::copyFromHost(context, partOf(stored_.data(), part), bytes.data(), bytes.size());
+    });
+    return;
   }
-  if (areDrawn) {
+  std::vector<uint16_t> planes(static_cast<size_t>(count()));
+  eachSaved(state, prefix, [&](Part part, const std::vector<std::byte> &bytes) {
+    std::memcpy(partOf(planes.data(), part), bytes.data(), bytes.size());
+  });
+  Buffer<uint16_t> fresh(context, count());
+  draw(context, key_, fresh.data());
+  if (copyOf(context, fresh.data(), count()) == planes) {
     compute(key_, checksumOf(planes));
     return;
   }
-  if (!areStored_) stored_ = Buffer<uint16_t>(context, count());
+  if (!areStored_) stored_ = std::move(fresh);
   areStored_ = true;
   detail::copyFromHost(context, stored_.data(), planes.data(), stored_.bytes());
 }

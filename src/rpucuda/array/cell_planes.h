@@ -59,7 +59,8 @@ class CellPlanes {
   void draw(const Context &context, RandomKey key, uint16_t *planes) const;
   const uint16_t *lend(const Context &context) const;
   std::vector<int64_t> shapeOf(Part part) const;
-  std::vector<uint16_t> read(const State &state, const std::string &prefix) const;
+  template <class Use>
+  void eachSaved(const State &state, const std::string &prefix, const Use &use) const;
   void loadDrawn(const Context &context, const Value &saved, const std::string &prefix);
   void compute(RandomKey key, uint64_t checksum);
 

@@ -42,7 +42,7 @@ TEST_P(ComputedCells, StatesOfEitherKindLoadIntoEither) {
     saved.saveTo(cpu(), state, "");
     const std::vector<float> expected = weightsAfter(saved);
     for (const char *to : {"stored", "computed"}) {
-      for (const uint64_t seed : {1, 2}) {  // of the array that loads
+      for (const uint64_t seed : {1U, 2U}) {  // of the array that loads
         SCOPED_TRACE(std::string(from) + " into " + to);
         PulsedDevice loaded = arrayOf(to, seed);
         loaded.loadFrom(cpu(), state, "");

@@ -11,8 +11,9 @@ from torch import distributed as dist
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from datetime import timedelta
 
-__all__ = ["STEPS_TOGETHER", "Agreement"]
+__all__ = ["STEPS_TOGETHER", "Agreement", "timeout_of"]
 
 STEPS_TOGETHER = (
     "a step is made, or left out, by all ranks together; if ranks decide by their own rows, let "
@@ -42,9 +43,9 @@ class Agreement:
         self.rank = 0 if group is None else dist.get_rank(group)
         self.steps = 0
         self.by_host = group is None or "gloo" in dist.get_backend_config(group)
-        if not self.by_host and dist.is_gloo_available():
+        if group is not None and not self.by_host and dist.is_gloo_available():
             ranks = dist.get_process_group_ranks(group)
-            group = dist.new_group(ranks, backend="gloo", timeout=_timeout(group, device))
+            group = dist.new_group(ranks, backend="gloo", timeout=timeout_of(group, device))
             self.by_host = True
         self._group = group
         self._device = torch.device("cpu") if self.by_host else device
@@ -117,9 +118,11 @@ class Agreement:
             ) from error
 
 
-def _timeout(group: dist.ProcessGroup | None, device: torch.device) -> Any:  # noqa: ANN401
-    backend = group._get_backend(device) if group is not None else None  # noqa: SLF001
-    return getattr(getattr(backend, "options", None), "_timeout", None)
+def timeout_of(group: dist.ProcessGroup, device: torch.device) -> timedelta | None:
+    """Returns the timeout of a group, which new groups of torch do not take over."""
+    options = getattr(group._get_backend(device), "options", None)  # noqa: SLF001 - nothing public
+    timeout: timedelta | None = getattr(options, "_timeout", None)
+    return timeout
 
 
 def _digest(text: str) -> list[int]:

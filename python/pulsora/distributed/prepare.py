@@ -12,6 +12,7 @@ from torch import distributed as dist
 from torch import nn
 
 from pulsora._internal.checks import require_at_least
+from pulsora.distributed.agreement import timeout_of
 from pulsora.distributed.process_group import ProcessGroup
 from pulsora.distributed.sharded_update import rows_to_shard
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
@@ -22,7 +23,6 @@ from pulsora.nn.tiles.layer_names import set_names
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
-    from datetime import timedelta
 
 __all__ = ["batch", "check", "prepare", "rows"]
 
@@ -223,7 +223,8 @@ def _require_parted(name: str, layer: AnalogModule) -> None:
 
 def _group(group: dist.ProcessGroup | None, device: torch.device) -> dist.ProcessGroup | None:
     if dist.is_available() and dist.is_initialized():
-        return group or dist.new_group(timeout=_timeout(device))
+        default = dist.distributed_c10d._get_default_group()  # noqa: SLF001 - nothing public
+        return group or dist.new_group(timeout=timeout_of(default, device))
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if processes > 1:
         raise RuntimeError(
@@ -231,14 +232,6 @@ def _group(group: dist.ProcessGroup | None, device: torch.device) -> dist.Proces
             "torch.distributed.init_process_group() before prepare"
         )
     return None
-
-
-def _timeout(device: torch.device) -> timedelta | None:
-    """Returns the timeout of the default group, which new groups of torch do not take over."""
-    default = dist.distributed_c10d._get_default_group()  # noqa: SLF001 - torch has no public one
-    options = getattr(default._get_backend(device), "options", None)  # noqa: SLF001
-    timeout: timedelta | None = getattr(options, "_timeout", None)
-    return timeout
 
 
 def _own_parameters(model: nn.Module) -> set[str]:

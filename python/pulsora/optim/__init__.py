@@ -206,9 +206,9 @@ class _Pulses(torch.optim.Optimizer):
         Raises:
             ValueError: if activations or gradients of an analog layer on the CPU, or its learning
                 rate, are not finite; nothing has changed then.
-            RuntimeError: if a gradient of an analog layer is not what `backward()` left, or, on
-                CPUs, another process has gradients of other analog layers or makes no step;
-                nothing has changed then.
+            RuntimeError: if a gradient of an analog layer is not what `backward()` left, or
+                another process has gradients of other analog layers or makes no step (where torch
+                has gloo, by which processes compare this); nothing has changed then.
 
         What a layer refuses is raised before any layer changes. If torch's own step raises an
         error, or a signal interrupts it, the analog layers are already updated; another call makes

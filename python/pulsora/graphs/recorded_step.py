@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pulsora.nn.tiles.tile_array import TileArray
     from pulsora.optim import _Pulses
 
-__all__ = ["RecordedStep"]
+__all__ = ["RecordedStep", "repeatable"]
 
 
 class RecordedStep:
@@ -107,3 +107,9 @@ class RecordedStep:
             optimizer._step_digitally()  # noqa: SLF001 - of this package
             follow_all(self._layers)
         return self._loss.clone()
+
+
+def repeatable(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the digital step of an optimiser works only on tensors on the GPU."""
+    plain = isinstance(optimizer, torch.optim.SGD)
+    return plain or all(group.get("capturable", False) for group in optimizer.param_groups)

@@ -12,7 +12,7 @@ from torch import nn
 
 from pulsora._internal.checks import require_boolean
 from pulsora.graphs.hooks import hooks, hooks_of_parameter, hooks_of_step
-from pulsora.graphs.recorded_step import RecordedStep
+from pulsora.graphs.recorded_step import RecordedStep, repeatable
 from pulsora.graphs.several_processes import BY_DDP, by_ddp, process_group
 from pulsora.nn.autograd.analog_parameter import AnalogParameter, analog_arrays
 from pulsora.nn.autograd.optimizer_groups import learning_rate
@@ -129,7 +129,7 @@ class TrainingStep:
         self._graphs: dict[Any, RecordedStep] = {}
         self._seen: dict[Any, int] = {}
         self._draws = False
-        self._digital_too = _repeatable(optimizer)
+        self._digital_too = repeatable(optimizer)
         self._since_record = _RATES_CHANGE_OFTEN
 
     def __call__(self, *batch: Tensor) -> Tensor:
@@ -152,6 +152,10 @@ class TrainingStep:
                 "a step takes tensors, as step(x, target): the inputs of the model, then what "
                 f"loss_fn gets; not ({given})"
             )
+        return self._make(batch)
+
+    def _make(self, batch: Sequence[Tensor]) -> Tensor:
+        """Makes a step with the tensors of a batch, and returns the loss."""
         group = process_group(self.model)
         if group is not None:
             return self._together(group, batch)
@@ -171,7 +175,7 @@ class TrainingStep:
         self.optimizer.zero_grad()
         place = batch[-1].device.type
         with torch.autocast(place, torch.bfloat16) if self.amp else nullcontext():
-            loss = self.loss_fn(self.model(*batch[:-1]), batch[-1])
+            loss = self._forward(batch)
         if not isinstance(loss, torch.Tensor):
             raise TypeError(
                 f"loss_fn returned a {type(loss).__name__}; a step has one loss: return a scalar "
@@ -183,6 +187,9 @@ class TrainingStep:
         if self.before_step is not None:
             self.before_step()
         return loss.detach()
+
+    def _forward(self, batch: Sequence[Tensor]) -> Tensor:
+        return self.loss_fn(self.model(*batch[:-1]), batch[-1])
 
     def _key(self, batch: Sequence[Tensor]) -> Any:  # noqa: ANN401
         """Returns what tells the graph of a batch from others; None if its step is plain."""
@@ -379,12 +386,6 @@ def _recordable(batch: Sequence[object]) -> bool:
     return len(batch) > 0 and all(
         isinstance(each, torch.Tensor) and each.is_cuda and not each.requires_grad for each in batch
     )
-
-
-def _repeatable(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether the digital step works only on tensors on the GPU."""
-    plain = isinstance(optimizer, torch.optim.SGD)
-    return plain or all(group.get("capturable", False) for group in optimizer.param_groups)
 
 
 def _random_numbers(batch: Tensor) -> int:

@@ -17,6 +17,12 @@ except ModuleNotFoundError as error:
         "pip install 'transformers[torch]'"
     ) from error
 
+if not hasattr(transformers.Trainer, "_clip_grad_norm"):
+    raise ImportError(
+        f"pulsora.loops.hugging_face needs a newer transformers than {transformers.__version__}; "
+        "pip install --upgrade 'transformers[torch]'"
+    )
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -51,7 +57,7 @@ class RecordedSteps:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        require_first(cls, RecordedSteps, _METHODS, "transformers.Trainer, of version 5 or later,")
+        require_first(cls, RecordedSteps, _METHODS, "a transformers.Trainer")
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
         """Returns the loss of a batch, after the whole step or, as the Trainer, `backward()`."""
@@ -70,8 +76,8 @@ class RecordedSteps:
         if step is None or step.model is not model or step.optimizer is not optimizer:
             step = BatchStep(model, optimizer, self._loss_of, before_step=self._clip)
             self._recorded_step = step
-        loss, ((_, norm),) = step.step((trainer._prepare_inputs(inputs), num_items_in_batch))
-        self._norm = norm
+        inputs = trainer._prepare_inputs(inputs)  # noqa: SLF001 - of the base class
+        loss, ((_, self._norm),) = step.step((inputs, num_items_in_batch))
         trainer.optimizer.step = self._stepped  # for the one call that follows
         return loss
 

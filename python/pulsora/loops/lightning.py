@@ -66,7 +66,7 @@ class RecordedSteps:
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns the module's state without recorded steps, which cannot be copied."""
-        state: dict[str, Any] = super().__getstate__()  # type: ignore[assignment]
+        state: dict[str, Any] = super().__getstate__()  # type: ignore[misc]
         return {name: each for name, each in state.items() if name != "_recorded_step"}
 
     def teardown(self, stage: str) -> None:
@@ -175,7 +175,7 @@ class RecordedSteps:
     def _reason(self) -> str | None:
         """Returns why Lightning makes its own steps; None if they are recorded."""
         trainer = self.trainer  # type: ignore[attr-defined]
-        own = _amid(type(self), tuple(map(type, trainer.callbacks)))
+        own = _amid(type(self), tuple(map(type, trainer.callbacks)))  # type: ignore[arg-type] # hashable
         return self._unrecordable or first_reason({
             f"accumulate_grad_batches={trainer.accumulate_grad_batches} makes one step of several "
             "backward passes; larger batches with accumulate_grad_batches=1 are recorded": (
@@ -200,8 +200,10 @@ def _amid(module: type, callbacks: tuple[type, ...]) -> list[str]:
     """Returns the names of methods that a recorded step would not run."""
     found = [(each, name) for each in (module, *callbacks) for name in _BETWEEN]
     behind = module.__mro__[module.__mro__.index(RecordedSteps) + 1 :]
-    for name in ("optimizer_step", "backward", "optimizer_zero_grad"):
-        found.append((next(each for each in behind if name in vars(each)), name))
+    found += [
+        (next(each for each in behind if name in vars(each)), name)
+        for name in ("optimizer_step", "backward", "optimizer_zero_grad")
+    ]
     return [f"{each.__name__}.{name}" for each, name in found if not _is_lightning_s(each, name)]
 
 

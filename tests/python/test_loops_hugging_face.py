@@ -1,0 +1,187 @@
+"""Steps of Hugging Face's Trainer that TrainingStep makes have the bits of its own."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import nn
+
+import pulsora as pl
+from pulsora.graphs.batch_step import BatchStep
+from pulsora.nn import AnalogLinear
+from pulsora.optim import AnalogOptimizer
+from replayed_steps import replay, require_same
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from replayed_steps import Replayed
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+hugging_face = pytest.importorskip("pulsora.loops.hugging_face", exc_type=ImportError)
+
+needs_gpu = pytest.mark.skipif(
+    not torch.cuda.is_available() or pl.cuda_device_count() == 0,
+    reason="no GPU that torch and Pulsora can use",
+)
+DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
+
+pytestmark = [  # of transformers, and of what pulses do not follow
+    pytest.mark.filterwarnings("ignore:.*:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.*:FutureWarning"),
+]
+
+CONFIG = pl.LRTTConfig(rank=2, transfer_every=3)
+
+
+@pytest.fixture
+def replayed(monkeypatch: pytest.MonkeyPatch) -> type[Replayed]:
+    return replay(monkeypatch)
+
+
+class Classifier(nn.Module):
+    """A model as Hugging Face's Trainer takes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.layer = AnalogLinear(6, 8, config=CONFIG, seed=1)
+        self.norm = nn.BatchNorm1d(8)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
+        logits = self.head(torch.tanh(self.norm(self.layer(x))))
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+ROWS = 44
+
+
+def rows() -> list[dict[str, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(ROWS, 6, generator=generator)
+    labels = torch.randint(3, (ROWS,), generator=generator)
+    return [{"x": each, "labels": label} for each, label in zip(x, labels, strict=True)]
+
+
+def trained(
+    kind: Callable[..., Any], folder: Path, resume: Path | None = None, **options: Any
+) -> tuple[nn.Module, list[dict[str, float]]]:
+    """A trained model, and what the Trainer logged."""
+    model = Classifier()
+    optimizer = AnalogOptimizer(torch.optim.AdamW, model.parameters(), lr=0.01, analog_lr=0.1)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 4, gamma=0.7)
+    callbacks = options.pop("callbacks", None)
+    arguments = transformers.TrainingArguments(**{
+        "output_dir": str(folder), "num_train_epochs": 3, "per_device_train_batch_size": 8,
+        "logging_steps": 1, "eval_strategy": "epoch", "save_steps": 7, "report_to": [],
+        "use_cpu": True, "disable_tqdm": True, "seed": 3, "label_names": ["labels"], **options,
+    })  # fmt: skip
+    trainer = kind(
+        model, arguments, train_dataset=rows(), eval_dataset=rows(),
+        optimizers=(optimizer, schedule), callbacks=callbacks,
+    )  # fmt: skip
+    trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
+    timed = ("runtime", "per_second")
+    logs = [
+        {name: value for name, value in each.items() if not name.endswith(timed)}
+        for each in trainer.state.log_history
+    ]
+    return model, logs
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("clip", [0.0, 0.2])
+def test_the_trainer_s_steps_have_the_bits_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, clip: float
+) -> None:
+    """With a scheduler, logs of losses and norms, evaluations and a smaller batch."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: int(device == "cuda"))
+    options = {"max_grad_norm": clip, "use_cpu": device == "cpu", "save_strategy": "no"}
+    model, logs = trained(transformers.Trainer, tmp_path, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        recorded, its_logs = trained(hugging_face.RecordedTrainer, tmp_path, **options)
+    assert its_logs == logs
+    assert sum("grad_norm" in each for each in logs) == 18
+    require_same(model, recorded)
+
+
+def test_the_trainer_s_recorded_steps_log_losses_and_norms_of_each_step(
+    tmp_path: Path, replayed: type[Replayed]
+) -> None:
+    model, logs = trained(transformers.Trainer, tmp_path, save_strategy="no")
+    recorded, its_logs = trained(hugging_face.RecordedTrainer, tmp_path, save_strategy="no")
+    assert replayed.made > 0
+    assert its_logs == logs
+    require_same(model, recorded)
+
+
+def test_the_trainer_s_steps_are_made_by_a_training_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+    made = BatchStep.step
+
+    def step(self: BatchStep, batch: Any) -> Any:  # noqa: ANN401
+        sizes.append(len(batch[0]["x"]))
+        return made(self, batch)
+
+    monkeypatch.setattr(BatchStep, "step", step)
+    trained(hugging_face.RecordedTrainer, tmp_path, save_strategy="no", num_train_epochs=2)
+    assert sizes == [8, 8, 8, 8, 8, 4] * 2
+
+
+def test_a_resumed_trainer_has_the_bits_of_an_uninterrupted_one(tmp_path: Path) -> None:
+    whole, _ = trained(hugging_face.RecordedTrainer, tmp_path / "whole")
+    resumed, _ = trained(
+        hugging_face.RecordedTrainer, tmp_path / "again", tmp_path / "whole" / "checkpoint-7"
+    )
+    require_same(whole, resumed)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"gradient_accumulation_steps": 2}, "gradient_accumulation_steps=2 makes one step"),
+        ({"bf16": True}, r"mixed precision \(bf16\) is not recorded"),
+        ({"torch_empty_cache_steps": 2}, "torch_empty_cache_steps=2 acts amid a step"),
+        ({"callbacks": "amid"}, "would not run on_pre_optimizer_step of Halves"),
+    ],
+)
+def test_the_trainer_makes_steps_itself_with_a_reason(
+    tmp_path: Path, options: dict[str, Any], reason: str
+) -> None:
+
+    class Halves(transformers.TrainerCallback):  # type: ignore[misc,name-defined]
+        def on_pre_optimizer_step(self, *_: Any, **given: Any) -> None:
+            given["model"].head.weight.grad *= 0.5
+
+    if options.get("callbacks") == "amid":
+        options = {"callbacks": [Halves()]}
+    model, logs = trained(transformers.Trainer, tmp_path, save_strategy="no", **options)
+    with pytest.warns(RuntimeWarning, match=reason) as told:
+        recorded, its_logs = trained(
+            hugging_face.RecordedTrainer, tmp_path, save_strategy="no", **options
+        )
+    assert sum(each.category is RuntimeWarning for each in told) == 1
+    assert its_logs == logs
+    require_same(model, recorded)
+
+
+def test_what_the_trainer_cannot_train_is_refused_by_name() -> None:
+    with pytest.raises(TypeError, match=r"Mixed\.training_step hides that of RecordedSteps"):
+
+        class Mixed(hugging_face.RecordedSteps, transformers.Trainer):  # type: ignore[misc,valid-type]
+            def training_step(self, *_: Any) -> torch.Tensor:
+                return torch.zeros(())
+
+    with pytest.raises(TypeError, match=r"needs a transformers\.Trainer"):
+
+        class Alone(hugging_face.RecordedSteps):  # type: ignore[misc,name-defined]
+            pass

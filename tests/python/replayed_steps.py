@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
 from pulsora.graphs import training_step
+from pulsora.graphs.batch_step import BatchStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,27 +15,26 @@ if TYPE_CHECKING:
     import pytest
     from torch import nn
 
-    from pulsora.graphs.batch_step import BatchStep
-
 
 class Replayed:
     """Stands for a recorded step where there is no GPU: runs it, and repeats no Python label."""
 
-    made = 0
+    made: ClassVar[list[bool]] = []
+    """Whether each record has the digital step."""
 
     def __init__(
         self, _optimizer: object, loss: Callable[..., torch.Tensor], _batch: object, **given: Any
     ) -> None:
         self.loss, self.constants, self.rates = loss, given["constants"], given["rates"]
-        self.step: BatchStep = loss.__self__  # type: ignore[attr-defined]
+        self.step: Any = loss.__self__  # type: ignore[attr-defined]
         self.labels: Any = None
-        type(self).made += 1
+        self.made.append(given["digital_too"])
 
     def run(self, optimizer: torch.optim.Optimizer, batch: object) -> torch.Tensor:
         loss = self.loss(batch)
-        if self.labels is None:  # as on recording
-            self.labels = dict(self.step._results)
-        self.step._results = dict(self.labels)
+        if isinstance(self.step, BatchStep):
+            self.labels = self.labels or dict(self.step._results)  # as on recording
+            self.step._results = dict(self.labels)
         optimizer.step()
         return loss
 
@@ -43,9 +43,9 @@ def replay(monkeypatch: pytest.MonkeyPatch) -> type[Replayed]:
     """Lets steps on the CPU be recorded as `Replayed`."""
     monkeypatch.setattr(training_step, "_recordable", lambda _: True)
     monkeypatch.setattr(training_step, "RecordedStep", Replayed)
-    monkeypatch.setattr(training_step, "_random_numbers", lambda _: 0)
+    monkeypatch.setattr(training_step, "random_numbers", lambda _: 0)
     monkeypatch.setattr(torch.cuda.CUDAGraph, "raw_cuda_graph", None, raising=False)
-    monkeypatch.setattr(Replayed, "made", 0)
+    monkeypatch.setattr(Replayed, "made", [])
     return Replayed
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+import types
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -145,25 +148,25 @@ def test_a_resumed_trainer_has_the_bits_of_an_uninterrupted_one(tmp_path: Path) 
     require_same(whole, resumed)
 
 
+class Halves(transformers.TrainerCallback):  # type: ignore[misc,name-defined]
+    """Acts amid a step, so that the Trainer makes its own."""
+
+    def on_pre_optimizer_step(self, *_: Any, **given: Any) -> None:
+        given["model"].head.weight.grad *= 0.5
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
         ({"gradient_accumulation_steps": 2}, "gradient_accumulation_steps=2 makes one step"),
         ({"bf16": True}, r"mixed precision \(bf16\) is not recorded"),
         ({"torch_empty_cache_steps": 2}, "torch_empty_cache_steps=2 acts amid a step"),
-        ({"callbacks": "amid"}, "would not run on_pre_optimizer_step of Halves"),
+        ({"callbacks": [Halves]}, "would not run on_pre_optimizer_step of Halves"),
     ],
 )
 def test_the_trainer_makes_steps_itself_with_a_reason(
     tmp_path: Path, options: dict[str, Any], reason: str
 ) -> None:
-
-    class Halves(transformers.TrainerCallback):  # type: ignore[misc,name-defined]
-        def on_pre_optimizer_step(self, *_: Any, **given: Any) -> None:
-            given["model"].head.weight.grad *= 0.5
-
-    if options.get("callbacks") == "amid":
-        options = {"callbacks": [Halves()]}
     model, logs = trained(transformers.Trainer, tmp_path, save_strategy="no", **options)
     with pytest.warns(RuntimeWarning, match=reason) as told:
         recorded, its_logs = trained(
@@ -174,13 +177,43 @@ def test_the_trainer_makes_steps_itself_with_a_reason(
     require_same(model, recorded)
 
 
+@pytest.mark.parametrize("missing", [True, False])
+def test_a_missing_or_old_transformers_is_named(
+    monkeypatch: pytest.MonkeyPatch, *, missing: bool
+) -> None:
+    """The module is imported anew where transformers is absent, and where its Trainer is older."""
+    old = types.SimpleNamespace(__version__="4.46.0", Trainer=object)
+    monkeypatch.setitem(sys.modules, "transformers", None if missing else old)
+    monkeypatch.delitem(sys.modules, "pulsora.loops.hugging_face")
+    advice = "transformers and accelerate; .*pip install" if missing else r"newer .* than 4\.46\.0"
+    with pytest.raises(ImportError, match=advice):
+        importlib.import_module("pulsora.loops.hugging_face")
+
+
+def test_an_interrupt_after_a_step_leaves_no_later_step_out(tmp_path: Path) -> None:
+    """The loop's call of the optimiser, which follows a made step, may not come."""
+
+    class Interrupted(hugging_face.RecordedTrainer):  # type: ignore[misc,name-defined]
+        def floating_point_ops(self, inputs: Any) -> int:  # noqa: ANN401
+            if self.state.global_step == 2:
+                raise KeyboardInterrupt
+            return int(super().floating_point_ops(inputs))
+
+        def train(self, *given: Any, **options: Any) -> Any:  # noqa: ANN401
+            with pytest.raises(KeyboardInterrupt):
+                super().train(*given, **options)
+            assert self._recorded_step is None
+            self.floating_point_ops = lambda _: 0
+            self.add_callback(Halves)
+            with pytest.warns(RuntimeWarning, match="on_pre_optimizer_step of Halves"):
+                return super().train(*given, **options)
+
+    model, _ = trained(Interrupted, tmp_path, save_strategy="no", num_train_epochs=1)
+    (tile,) = model.layer.tiles
+    assert tile.counters["mini_batches"] == 3 + 6
+
+
 def test_what_the_trainer_cannot_train_is_refused_by_name() -> None:
-    with pytest.raises(TypeError, match=r"Mixed\.training_step hides that of RecordedSteps"):
-
-        class Mixed(hugging_face.RecordedSteps, transformers.Trainer):  # type: ignore[misc,valid-type]
-            def training_step(self, *_: Any) -> torch.Tensor:
-                return torch.zeros(())
-
     with pytest.raises(TypeError, match=r"needs a transformers\.Trainer"):
 
         class Alone(hugging_face.RecordedSteps):  # type: ignore[misc,name-defined]

@@ -151,6 +151,20 @@ class Amid(lightning.Callback):  # type: ignore[misc,name-defined]
         module.model[3].weight.grad *= 0.5
 
 
+class Manual(Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+    def training_step(self, batch: Any, index: int) -> torch.Tensor:  # noqa: ANN401
+        optimizer = self.optimizers()
+        optimizer.zero_grad()
+        loss = super().training_step(batch, index)
+        self.manual_backward(loss)
+        optimizer.step()
+        return loss
+
+
 class Slow(Module):
     def optimizer_step(self, *given: Any, **options: Any) -> None:
         super().optimizer_step(*given, **options)
@@ -188,6 +202,12 @@ class Returns(Module):
         (Module, {"accumulate_grad_batches": 2}, "accumulate_grad_batches=2 makes one step"),
         (Module, {"precision": "bf16-mixed"}, "precision='bf16-mixed' is not recorded"),
         (Module, {"callbacks": [Amid()]}, r"would not run Amid\.on_after_backward"),
+        (
+            Module,
+            {"callbacks": [lightning.callbacks.LambdaCallback(on_before_zero_grad=print)]},
+            r"would not run LambdaCallback\(on_before_zero_grad=",
+        ),
+        (Manual, {}, "automatic_optimization=False"),
         (Slow, {}, r"would not run Slow\.optimizer_step"),
         (Floats, {}, "training_step logs 'half', a float"),
         (Counts, {}, "updates a metric of torchmetrics"),
@@ -212,11 +232,15 @@ def test_lightning_makes_steps_itself_with_a_reason(
 
 
 def test_what_lightning_cannot_train_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match=r"Mixed\.training_step hides that of RecordedSteps"):
+    class Mixed(Recorded):
+        def training_step(self, batch: Any, _index: int) -> torch.Tensor:  # noqa: ANN401
+            return nn.functional.cross_entropy(self.model(batch[0]), batch[1])
 
-        class Mixed(RecordedSteps, Module):
-            def training_step(self, _batch: Any, _index: int) -> torch.Tensor:  # noqa: ANN401
-                return torch.zeros(())
+    mixed = Mixed()
+    before = mixed.model[0].weight
+    with pytest.raises(TypeError, match=r"Mixed\.training_step hides that of RecordedSteps"):
+        fit(mixed, tmp_path)
+    assert torch.equal(mixed.model[0].weight, before)
 
     with pytest.raises(TypeError, match="RecordedSteps needs a LightningModule behind it"):
 

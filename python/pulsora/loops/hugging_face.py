@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pulsora.graphs.batch_step import BatchStep
-from pulsora.loops.own_loop import first_reason, require_first, warn_once
+from pulsora.loops.own_loop import first_reason, require_behind, warn_once
 
 try:
     import transformers
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RecordedSteps", "RecordedTrainer"]
 
-_METHODS = ("training_step", "_clip_grad_norm", "_get_grad_norm")
-
 
 class RecordedSteps:
     """Mixin that makes the steps of a class derived from `transformers.Trainer` as `TrainingStep`.
@@ -48,8 +46,8 @@ class RecordedSteps:
     itself, such as dropout, make its steps plain, with its warning.
 
     Raises:
-        TypeError: For a class whose own methods hide those of the mixin, or without a Trainer
-            behind it; on training, for an optimiser that is not of pulsora.optim.
+        TypeError: For a class without a Trainer behind the mixin; on training, for an optimiser
+            that is not of pulsora.optim.
     """
 
     _recorded_step: BatchStep | None = None
@@ -57,7 +55,14 @@ class RecordedSteps:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        require_first(cls, RecordedSteps, _METHODS, "a transformers.Trainer")
+        require_behind(cls, RecordedSteps, "training_step", "a transformers.Trainer")
+
+    def train(self, *arguments: Any, **options: Any) -> Any:
+        """Trains as the Trainer does, and frees recorded steps at the end."""
+        try:
+            return super().train(*arguments, **options)  # type: ignore[misc] # of transformers
+        finally:
+            self._recorded_step = self._norm = None
 
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
         """Returns the loss of a batch, after the whole step or, as the Trainer, `backward()`."""
@@ -135,8 +140,10 @@ class RecordedSteps:
             "torch_compile=True is not recorded; leave it out": args.torch_compile,
             f"torch_empty_cache_steps={args.torch_empty_cache_steps} acts amid a step; leave it "
             "out": args.torch_empty_cache_steps is not None,
-            "several processes or GPUs train the model; TrainingStep records their steps in a loop "
-            "of your own": accelerator.num_processes != 1 or args.n_gpu > 1,
+            "several processes or GPUs, DeepSpeed or FSDP train the model; TrainingStep records "
+            "steps of several processes in a loop of your own": (
+                accelerator.distributed_type.value != "NO" or args.n_gpu > 1
+            ),
             f"the model is wrapped in a {type(model).__name__}": model is not trainer.model,
             "a recorded step would not run on_pre_optimizer_step of "
             f"{', '.join(own)}": bool(own),

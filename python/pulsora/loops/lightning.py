@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pulsora.graphs.batch_step import BatchStep
-from pulsora.loops.own_loop import first_reason, require_first, warn_once
+from pulsora.loops.own_loop import first_reason, require_behind, warn_once
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 __all__ = ["RecordedSteps"]
 
-_METHODS = ("training_step", "optimizer_step", "backward", "optimizer_zero_grad", "log")
 _BETWEEN = (
     "on_before_zero_grad",
     "on_before_backward",
@@ -50,19 +49,20 @@ class RecordedSteps:
     `TrainingStep` itself make its steps plain, with its warning.
 
     Raises:
-        TypeError: For a class whose own methods hide those of the mixin, or without a
-            LightningModule behind it; on fitting, for an optimiser that is not of pulsora.optim.
+        TypeError: For a class without a LightningModule behind the mixin; on fitting, for a
+            training_step that hides the mixin's, and for an optimiser that is not of pulsora.optim.
     """
 
     _recorded_step: BatchStep | None = None
     _logs: BatchStep | None = None  # the step that now calls `training_step`
     _steps: bool = False  # whether Lightning asks for a whole step
+    _made: bool = False  # whether `training_step` has made it
     _unrecordable: str | None = None  # what `training_step` was seen to do
     _arguments: tuple[Any, dict[str, Any]] = ((), {})
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        require_first(cls, RecordedSteps, _METHODS, "a LightningModule")
+        require_behind(cls, RecordedSteps, "training_step", "a LightningModule")
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns the module's state without recorded steps, which cannot be copied."""
@@ -80,20 +80,30 @@ class RecordedSteps:
         """Makes a step: by `training_step`, which Lightning's closure calls, or as Lightning."""
         reason = self._reason()
         if reason is not None:
-            told: set[str] = self.__dict__.setdefault("_told", set())
-            warn_once(told, "Lightning", reason)
+            self._warn(reason)
             step: Any = super().optimizer_step  # type: ignore[misc] # of LightningModule
             step(epoch, batch_idx, optimizer, optimizer_closure)
             return
-        self._steps = True
+        self._steps, self._made = True, False
         try:
             optimizer_closure()
         finally:
             self._steps = False
+        if not self._made:
+            kind = type(self).__name__
+            raise TypeError(
+                f"{kind}.training_step hides that of RecordedSteps, so that no step was made; "
+                f"write class {kind}(RecordedSteps, YourModule) with training_step in YourModule"
+            )
 
     def training_step(self, *arguments: Any, **options: Any) -> Any:
         """Returns the loss of a batch; makes the whole step if Lightning asks for one."""
         if not self._steps:
+            if not self.automatic_optimization:  # type: ignore[attr-defined]
+                self._warn(
+                    "automatic_optimization=False; make the steps of training_step by "
+                    "pulsora.training_step.TrainingStep"
+                )
             return super().training_step(*arguments, **options)  # type: ignore[misc]
         optimizer = self.trainer.optimizers[0]  # type: ignore[attr-defined]
         step = self._recorded_step
@@ -109,6 +119,7 @@ class RecordedSteps:
         self._arguments = tuple(rest), options
         try:
             loss, logged = step.step(batch)
+            self._made = True
         finally:
             self._logs = None
             self._arguments = (), {}
@@ -172,10 +183,19 @@ class RecordedSteps:
             gradient_clip_algorithm=trainer.gradient_clip_algorithm,
         )
 
+    def _warn(self, reason: str) -> None:
+        told: set[str] = self.__dict__.setdefault("_told", set())
+        warn_once(told, "Lightning", reason)
+
     def _reason(self) -> str | None:
         """Returns why Lightning makes its own steps; None if they are recorded."""
         trainer = self.trainer  # type: ignore[attr-defined]
-        own = _amid(type(self), tuple(map(type, trainer.callbacks)))  # type: ignore[arg-type] # hashable
+        own = [
+            f"{type(each).__name__}({name}=...)"  # LambdaCallback
+            for each in trainer.callbacks
+            for name in _BETWEEN
+            if name in vars(each)
+        ] + _amid(type(self), tuple(map(type, trainer.callbacks)))  # type: ignore[arg-type] # hashable
         return self._unrecordable or first_reason({
             f"accumulate_grad_batches={trainer.accumulate_grad_batches} makes one step of several "
             "backward passes; larger batches with accumulate_grad_batches=1 are recorded": (

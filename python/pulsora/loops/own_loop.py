@@ -6,9 +6,9 @@ import warnings
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
-__all__ = ["first_reason", "require_first", "warn_once"]
+__all__ = ["first_reason", "require_behind", "warn_once"]
 
 
 def first_reason(reasons: Mapping[str, object]) -> str | None:
@@ -27,22 +27,15 @@ def warn_once(told: set[str], loop: str, reason: str) -> None:
         )
 
 
-def require_first(cls: type, mixin: type, methods: Iterable[str], of: str) -> None:
-    """Checks that a class has methods of a mixin, and that another class stands behind the mixin.
+def require_behind(cls: type, mixin: type, method: str, of: str) -> None:
+    """Checks that a class has another one with a method behind a mixin.
 
     Raises:
-        TypeError: If a class that comes first has a method of the same name, or none comes behind.
+        TypeError: If there is none.
     """
-    for name in methods:
-        owners = [each for each in cls.__mro__ if name in vars(each)]
-        if owners[0] is not mixin:
-            raise TypeError(
-                f"{owners[0].__name__}.{name} hides that of {mixin.__name__}; write class "
-                f"{cls.__name__}({mixin.__name__}, YourClass) with YourClass.{name} in a class of "
-                "its own"
-            )
-        if len(owners) == 1:
-            raise TypeError(
-                f"class {cls.__name__}: {mixin.__name__} needs {of} behind it; write class "
-                f"{cls.__name__}({mixin.__name__}, YourClass)"
-            )
+    behind = cls.__mro__[cls.__mro__.index(mixin) + 1 :]
+    if not any(method in vars(each) for each in behind):
+        raise TypeError(
+            f"class {cls.__name__}: {mixin.__name__} needs {of} behind it; write class "
+            f"{cls.__name__}({mixin.__name__}, YourClass)"
+        )

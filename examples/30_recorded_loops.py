@@ -62,7 +62,7 @@ if has("pytorch_lightning"):
             return pl.optim.AnalogSGD(self.parameters(), lr=0.3)
 
     class Recorded(RecordedSteps, Module):
-        """The same module, whose steps are recorded on a GPU."""
+        """Module with steps that are recorded on a GPU."""
 
     modules = [Module(), Recorded()]
     for module in modules:

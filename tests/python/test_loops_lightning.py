@@ -76,7 +76,7 @@ class Recorded(RecordedSteps, Module):
 
 
 class Seen(lightning.Callback):  # type: ignore[misc,name-defined]
-    """What a callback sees after each batch."""
+    """Steps, losses and metrics that a callback sees after each batch."""
 
     def __init__(self) -> None:
         self.steps: list[tuple[int, float, dict[str, float]]] = []

@@ -1,4 +1,4 @@
-"""What is constant in a recorded step: learning rates in GPU memory are not, random choices are."""
+"""Constants of a recorded step: random choices are some, learning rates in GPU memory are not."""
 
 from __future__ import annotations
 

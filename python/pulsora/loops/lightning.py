@@ -195,7 +195,8 @@ class RecordedSteps:
             for each in trainer.callbacks
             for name in _BETWEEN
             if name in vars(each)
-        ] + _amid(type(self), tuple(map(type, trainer.callbacks)))  # type: ignore[arg-type] # hashable
+        ]
+        own += _amid(type(self), tuple(map(type, trainer.callbacks)))  # type: ignore[arg-type]
         return self._unrecordable or first_reason({
             f"accumulate_grad_batches={trainer.accumulate_grad_batches} makes one step of several "
             "backward passes; larger batches with accumulate_grad_batches=1 are recorded": (

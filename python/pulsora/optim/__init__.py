@@ -248,9 +248,7 @@ class _Pulses(torch.optim.Optimizer):
     ) -> list[LayerUpdate]:
         """Returns the pulsed updates by the present gradients of analog layers.
 
-        Args:
-            analog: Groups and their analog parameters.
-            rates: Learning rates by the ids of groups; by default those of the groups.
+        `rates` has learning rates by the ids of groups; by default they are those of the groups.
         """
         updates = []
         for group, parameter in analog:

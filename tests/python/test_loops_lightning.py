@@ -231,6 +231,23 @@ def test_lightning_makes_steps_itself_with_a_reason(
         assert torch.equal(modules[0].mean.compute(), modules[1].mean.compute())
 
 
+def test_a_compiled_module_is_trained_by_lightning(tmp_path: Path) -> None:
+    class Quiet(Module):
+        """Without logs, of which torch cannot compile Lightning's code."""
+
+        def training_step(self, batch: Any, _index: int) -> torch.Tensor:  # noqa: ANN401
+            return nn.functional.cross_entropy(self.model(batch[0]), batch[1])
+
+    class Ours(RecordedSteps, Quiet):
+        pass
+
+    own, ours = torch.compile(Quiet(), backend="eager"), Ours()
+    fit(own, tmp_path, epochs=1)
+    with pytest.warns(RuntimeWarning, match="a compiled module is not recorded"):
+        fit(torch.compile(ours, backend="eager"), tmp_path, epochs=1)
+    require_same(own._orig_mod, ours)
+
+
 def test_what_lightning_cannot_train_is_refused_by_name(tmp_path: Path) -> None:
     class Mixed(Recorded):
         def training_step(self, batch: Any, _index: int) -> torch.Tensor:  # noqa: ANN401

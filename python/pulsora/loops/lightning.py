@@ -44,8 +44,9 @@ class RecordedSteps:
     `training_step` runs only while a step is recorded, and sees the `batch_idx` of that time.
 
     Lightning makes its own steps, and one warning says why, where a step cannot be recorded: with
-    `accumulate_grad_batches`, mixed precision, several processes, callbacks or methods amid a step,
-    metrics of torchmetrics, or numbers that are no tensors, in `training_step`. Reasons of
+    `accumulate_grad_batches`, mixed precision, `torch.compile`, several processes, callbacks or
+    methods amid a step, metrics of torchmetrics, or numbers that are no tensors, in
+    `training_step`. Reasons of
     `TrainingStep` itself make its steps plain, with its warning.
 
     Raises:
@@ -204,6 +205,9 @@ class RecordedSteps:
             ),
             f"precision={trainer.precision!r} is not recorded; precision='32-true' is": (
                 trainer.precision not in _PRECISIONS
+            ),
+            "a compiled module is not recorded; fit the module without torch.compile": (
+                getattr(self, "_compiler_ctx", None) is not None
             ),
             f"{trainer.world_size} processes train the model; TrainingStep records their steps in "
             "a loop of your own": trainer.world_size != 1,

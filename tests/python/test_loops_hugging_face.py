@@ -17,6 +17,7 @@ from pulsora.graphs.batch_step import BatchStep
 from pulsora.nn import AnalogLinear
 from pulsora.optim import AnalogOptimizer
 from replayed_steps import replay, require_same
+from transformer_models import gpt2
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -146,6 +147,32 @@ def test_a_resumed_trainer_has_the_bits_of_an_uninterrupted_one(tmp_path: Path) 
         hugging_face.RecordedTrainer, tmp_path / "again", tmp_path / "whole" / "checkpoint-7"
     )
     require_same(whole, resumed)
+
+
+def test_numbers_of_tokens_are_no_constants_of_a_recorded_step(
+    tmp_path: Path, replayed: type[Replayed]
+) -> None:
+    """Losses of a language model are divided by the number of labels, which differs each time."""
+    generator = torch.Generator().manual_seed(3)
+    tokens = torch.randint(40, (20, 10), generator=generator)
+    hidden = torch.rand(20, 10, generator=generator) < 0.4
+    data = [
+        {"input_ids": each, "labels": each.masked_fill(out, -100)}
+        for each, out in zip(tokens, hidden, strict=True)
+    ]
+    models = []
+    for kind in (transformers.Trainer, hugging_face.RecordedTrainer):
+        model = pl.convert_to_analog(gpt2(), CONFIG, exclude=["lm_head"], seed=1, threads=1)
+        optimizer = AnalogOptimizer(torch.optim.AdamW, model.parameters(), lr=0.01, analog_lr=0.1)
+        arguments = transformers.TrainingArguments(
+            output_dir=str(tmp_path), num_train_epochs=2, per_device_train_batch_size=4,
+            use_cpu=True, report_to=[], disable_tqdm=True, save_strategy="no", seed=3,
+        )  # fmt: skip
+        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=10)
+        kind(model, arguments, train_dataset=data, optimizers=(optimizer, schedule)).train()
+        models.append(model)
+    assert len(replayed.made) == 1
+    require_same(*models)
 
 
 class Halves(transformers.TrainerCallback):  # type: ignore[misc,name-defined]

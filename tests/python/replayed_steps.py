@@ -49,6 +49,19 @@ def replay(monkeypatch: pytest.MonkeyPatch) -> type[Replayed]:
     return Replayed
 
 
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """A list that gets an entry for each record: whether it has the digital step."""
+    records: list[bool] = []
+
+    class Counted(training_step.RecordedStep):
+        def __init__(self, *given: Any, **options: Any) -> None:
+            records.append(options["digital_too"])
+            super().__init__(*given, **options)
+
+    monkeypatch.setattr(training_step, "RecordedStep", Counted)
+    return records
+
+
 def require_same(one: nn.Module, other: nn.Module) -> None:
     first, second = one.state_dict(), other.state_dict()
     assert first.keys() == second.keys()

@@ -16,7 +16,7 @@ import pulsora as pl
 from pulsora.graphs.batch_step import BatchStep
 from pulsora.nn import AnalogLinear
 from pulsora.optim import AnalogOptimizer
-from replayed_steps import replay, require_same
+from replayed_steps import counted, replay, require_same
 from transformer_models import gpt2
 
 if TYPE_CHECKING:
@@ -106,11 +106,13 @@ def test_the_trainer_s_steps_have_the_bits_of_its_own(
 ) -> None:
     """With a scheduler, logs of losses and norms, evaluations and a smaller batch."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: int(device == "cuda"))
+    records = counted(monkeypatch)
     options = {"max_grad_norm": clip, "use_cpu": device == "cpu", "save_strategy": "no"}
     model, logs = trained(transformers.Trainer, tmp_path, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         recorded, its_logs = trained(hugging_face.RecordedTrainer, tmp_path, **options)
+    assert bool(records) == (device == "cuda")
     assert its_logs == logs
     assert sum("grad_norm" in each for each in logs) == 18
     require_same(model, recorded)

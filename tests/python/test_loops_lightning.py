@@ -16,7 +16,7 @@ from pulsora.graphs.batch_step import BatchStep
 from pulsora.loops.lightning import RecordedSteps
 from pulsora.nn import AnalogLinear
 from pulsora.optim import AnalogSGD
-from replayed_steps import replay, require_same
+from replayed_steps import counted, replay, require_same
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,15 +106,17 @@ def fit(module: Module, folder: Path, *, epochs: int = 3, **options: Any) -> See
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("clip", [None, 0.2])
 def test_lightning_s_steps_have_the_bits_of_its_own(
-    tmp_path: Path, device: str, clip: float | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, clip: float | None
 ) -> None:
     """With a scheduler, a callback, logs, evaluations and a smaller batch."""
+    records = counted(monkeypatch)
     modules = [Module(), Recorded()]
     options = {"gradient_clip_val": clip, "accelerator": "cpu" if device == "cpu" else "gpu"}
     own = fit(modules[0], tmp_path, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         recorded = fit(modules[1], tmp_path, **options)
+    assert bool(records) == (device == "cuda")
     assert recorded.steps == own.steps
     assert modules[1].losses == modules[0].losses
     assert own.steps[-1][0] == 18

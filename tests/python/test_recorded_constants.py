@@ -17,7 +17,7 @@ from pulsora.nn import AnalogLinear
 from pulsora.nn.tiles.layer_update import apply_updates
 from pulsora.optim import AnalogOptimizer, AnalogSGD
 from pulsora.training_step import TrainingStep
-from replayed_steps import replay, require_same
+from replayed_steps import counted, replay, require_same
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,14 +140,7 @@ def test_property_37_a_rate_in_gpu_memory_changes_without_a_record(
         for model in models
     ]
     schedules = [torch.optim.lr_scheduler.ExponentialLR(each, 0.9) for each in optimizers]
-    records: list[object] = []
-
-    class Counted(training_step.RecordedStep):
-        def __init__(self, *given: Any, **options: Any) -> None:
-            records.append(options["digital_too"])
-            super().__init__(*given, **options)
-
-    monkeypatch.setattr(training_step, "RecordedStep", Counted)
+    records = counted(monkeypatch)
     step = TrainingStep(models[0], optimizers[0], loss_fn)
     for number in range(12):
         x, target = batch(number, "cuda")

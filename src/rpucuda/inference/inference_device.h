@@ -244,6 +244,7 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
     setWeights(context, weights, {});
   }
   void see(uint64_t number) override { trainingRead_ = number; }
+  uint64_t trainingRead() const override { return trainingRead_; }
   MatrixView<const float> written() const override { return matrix(weights_); }
   int64_t devicesOfCell() const override { return cell_.devices; }
   void getConductances(const Context &context, Conductances which, float *out) override;

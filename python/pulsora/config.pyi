@@ -162,6 +162,11 @@ _Cell: TypeAlias = Literal[
     "two_sided_pair",
     "pairs",
     "single",
+    "slices",
+]
+_SliceConverters: TypeAlias = Literal[
+    "apart",
+    "shared",
 ]
 _CellReference: TypeAlias = Literal[
     "digital",
@@ -1225,10 +1230,19 @@ class InferenceConfig(TileConfig):
     """Programming error, drift and read noise of a device."""
     cell: _Cell
     """Devices of a weight: 'pair', one of which is at g_min; 'two_sided_pair', both of which
-    carry half of it; 'pairs' of the factors `significance`; 'single', against a reference.
+    carry half of it; 'pairs' of the factors `significance`; 'single', against a reference;
+    'slices', a pair for each digit of the weight.
     """
     significance: tuple[float, ...]
     """Factors of the pairs of cell='pairs', in the order in which they are filled; at most 8."""
+    weight_bits: int
+    """>= 2 and <= 16. Bits of a weight of cell='slices', its sign included."""
+    slice_bits: int
+    """>= 1 and <= 8. Bits of each slice of cell='slices'; a divisor of weight_bits."""
+    slice_converters: _SliceConverters
+    """Converters of cell='slices': each slice has its own, and the slices are added digitally
+    ('apart'); or they are added before one ADC ('shared').
+    """
     cell_reference: _CellReference
     """Reference of cell='single': 'digital', half of the sum of the inputs is subtracted
     exactly; 'column', by a column of cells at half of the range, programmed as well.
@@ -1313,6 +1327,9 @@ class InferenceConfig(TileConfig):
         noise_model: NoiseModel = ...,
         cell: _Cell = "pair",
         significance: Sequence[float] = ...,
+        weight_bits: int = 8,
+        slice_bits: int = 2,
+        slice_converters: _SliceConverters = "apart",
         cell_reference: _CellReference = "digital",
         cell_bits: int = 0,
         stuck_low: float = 0.0,

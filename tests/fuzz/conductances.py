@@ -29,6 +29,8 @@ CELLS: tuple[dict[str, Any], ...] = (
     {"cell": "pairs", "significance": [1, 2]},
     {"cell": "single"},
     {"cell": "two_sided_pair", "scaling_per": "tile"},
+    {"cell": "slices", "weight_bits": 6, "slice_bits": 3},
+    {"cell": "slices", "slice_converters": "shared"},
 )
 PLACES, TENSORS = "conductances.json", "conductances.safetensors"
 X = torch.linspace(-1.0, 1.0, 14).reshape(2, 7)

@@ -163,6 +163,7 @@ _Cell: TypeAlias = Literal[
     "pairs",
     "single",
     "slices",
+    "table",
 ]
 _SliceConverters: TypeAlias = Literal[
     "apart",
@@ -201,6 +202,10 @@ _ModifierPer: TypeAlias = Literal[
     "output",
     "tile",
 ]
+_ModifierEvery: TypeAlias = Literal[
+    "forward",
+    "step",
+]
 _Clip: TypeAlias = Literal[
     "none",
     "fixed",
@@ -208,6 +213,11 @@ _Clip: TypeAlias = Literal[
     "gaussian_per_output",
     "average_channel_max",
     "learned",
+]
+_RangeGradient: TypeAlias = Literal[
+    "clip",
+    "lsq",
+    "one_sided",
 ]
 
 class UpdateParameters(Parameters):
@@ -1231,7 +1241,8 @@ class InferenceConfig(TileConfig):
     cell: _Cell
     """Devices of a weight: 'pair', one of which is at g_min; 'two_sided_pair', both of which
     carry half of it; 'pairs' of the factors `significance`; 'single', against a reference;
-    'slices', a pair for each digit of the weight.
+    'slices', a pair for each digit of the weight; 'table', a pair of which each device
+    follows a table.
     """
     significance: tuple[float, ...]
     """Factors of the pairs of cell='pairs', in the order in which they are filled; at most 8."""
@@ -1242,6 +1253,13 @@ class InferenceConfig(TileConfig):
     slice_converters: _SliceConverters
     """Converters of cell='slices': each slice has its own, and the slices are added digitally
     ('apart'); or they are added before one ADC ('shared').
+    """
+    table_w: tuple[float, ...]
+    """Weights of the nodes of cell='table', relative to the scale: ascending from -1 to 1."""
+    table_g: tuple[float, ...]
+    """Targets of cell='table' at these nodes, as shares of the range of conductances: of the
+    device that adds, then of the device that is subtracted. Their difference is
+    proportional to the weight.
     """
     cell_reference: _CellReference
     """Reference of cell='single': 'digital', half of the sum of the inputs is subtracted
@@ -1305,6 +1323,11 @@ class InferenceConfig(TileConfig):
     """[s] Smallest and largest time of 'noise_model'; the logarithm of the time is uniform."""
     drop_connect: float
     """>= 0 and < 1. Probability that a training read sees a weight as 0; below 1."""
+    modifier_every: _ModifierEvery
+    """When training reads draw the change of the weights anew: in each mini-batch ('forward'),
+    or once the weights have changed ('step'), so that all mini-batches of a step see the
+    same.
+    """
     clip: _Clip
     """Limit of the weights of a layer after each step of an optimiser: 'fixed', clip_value;
     'gaussian', clip_sigma standard deviations of the layer, or of each output
@@ -1317,6 +1340,16 @@ class InferenceConfig(TileConfig):
     """
     clip_value: float
     """[weight] >= 0 and <= 1e+15. Limit of 'fixed'; an upper limit of the others, unless 0."""
+    range_gradient: _RangeGradient
+    """Gradient of an input range that is learned: of a 'clip'; with the rounding of the inputs
+    too, 'lsq'; or 'one_sided', by which inputs only widen the range, and it decays.
+    """
+    range_decay: float
+    """>= 0 and <= 1. Gradient of 'one_sided', relative to the range, while enough inputs are
+    within it.
+    """
+    range_inside: float
+    """>= 0 and <= 1. Share of the inputs within the range above which 'one_sided' lets it decay."""
     forward: IOParameters
     """Periphery of the forward read."""
     backward: IOParameters
@@ -1330,6 +1363,8 @@ class InferenceConfig(TileConfig):
         weight_bits: int = 8,
         slice_bits: int = 2,
         slice_converters: _SliceConverters = "apart",
+        table_w: Sequence[float] = ...,
+        table_g: Sequence[float] = ...,
         cell_reference: _CellReference = "digital",
         cell_bits: int = 0,
         stuck_low: float = 0.0,
@@ -1350,9 +1385,13 @@ class InferenceConfig(TileConfig):
         modifier_g_max: float = 25.0,
         modifier_times: Sequence[float] = ...,
         drop_connect: float = 0.0,
+        modifier_every: _ModifierEvery = "forward",
         clip: _Clip = "none",
         clip_sigma: float = 2.5,
         clip_value: float = 0.0,
+        range_gradient: _RangeGradient = "clip",
+        range_decay: float = 0.001,
+        range_inside: float = 0.95,
         forward: IOParameters = ...,
         backward: IOParameters = ...,
     ) -> None: ...

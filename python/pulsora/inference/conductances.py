@@ -169,6 +169,8 @@ def _described(layer: AnalogModule) -> dict[str, Any]:
     }
     if config.cell == "slices":
         entry |= {"weight_bits": config.weight_bits, "slice_bits": config.slice_bits}
+    if config.cell == "table":
+        entry |= {"table_w": list(config.table_w), "table_g": list(config.table_g)}
     if layer.input_range is not None:
         entry["input_range"] = float(layer.input_range)
     return entry

@@ -55,8 +55,9 @@ class Programmable {
   /// Returns to reads of the weights themselves.
   virtual void unprogram(const Context &context) = 0;
 
-  /// Takes weights, as a layer holds them, before a read. A programming becomes stale.
-  virtual void take(const Context &context, MatrixView<const float> weights) = 0;
+  /// Takes weights, as a layer holds them, before a read. A programming becomes stale. `isSame`:
+  /// the weights have not changed since they were taken last.
+  virtual void take(const Context &context, MatrixView<const float> weights, bool isSame) = 0;
   /// Lets the next backward reads see the weights as the training read of the mini-batch `number`
   /// saw them (Counters::batch), with the same modification.
   virtual void see(uint64_t number) = 0;

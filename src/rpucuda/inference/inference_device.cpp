@@ -22,6 +22,7 @@ constexpr const char *kChip = "programming/chip";
 constexpr const char *kForwardSamples = "programming/forward_samples";
 constexpr const char *kBackwardSamples = "programming/backward_samples";
 constexpr const char *kTrainingRead = "training_read";
+constexpr const char *kNewStep = "new_step";  // with modifier_every = 'step' alone
 
 /// Prefix of the reads of slice k in a direction.
 std::string nameOfReads(int k, const char *direction) {
@@ -37,7 +38,7 @@ std::unique_ptr<AnalogDevice> InferenceParams::make(const CompoundSite &site) co
 InferenceDevice::InferenceDevice(const InferenceParams &params, const CompoundSite &site)
     : params_(params),
       cell_(cellEncoding(params.cell, params.significance, params.cell_bits)),
-      digits_(params.digits()),
+      parts_(params.parts()),
       keys_(site.keys),
       dSize_(site.dSize),
       xSize_(site.xSize),
@@ -76,7 +77,11 @@ void InferenceDevice::forward(const Context &context, MatrixView<const float> x,
     return;
   }
   const bool training = !isEvaluation(c.forwardSamples);
-  if (training && params_.modifies()) trainingRead_ = c.batch;
+  if (training && params_.modifies() &&
+      (isNewStep_ || params_.modifier_every == ModifierEvery::Forward)) {
+    trainingRead_ = c.batch;
+    isNewStep_ = false;
+  }
   const Seen array = seen(context, training);
   if (array.slices) {
     readSlices(context, Pass::Forward, array.slices, x, y, c.forwardSamples);
@@ -130,10 +135,17 @@ void InferenceDevice::setWeights(const Context &context, MatrixView<const float>
   copy(context, weights, rowMajor(weights_.data(), dSize_, xSize_));
 }
 
+void InferenceDevice::take(const Context &context, MatrixView<const float> weights, bool isSame) {
+  const bool isNewStep = isNewStep_ || !isSame;
+  setWeights(context, weights, {});
+  isNewStep_ = isNewStep;
+}
+
 // --- what reads see
 
 void InferenceDevice::changed() {
   dirty_ = true;
+  isNewStep_ = true;
   points_.clear();
   if (isProgrammed()) status_ = Status::Stale;
 }
@@ -251,7 +263,7 @@ void InferenceDevice::modify(const Context &context) {
       forEach(context, (cells() + 7) / 8, modifier);
     };
     apply(realised_.data());
-    for (int k = 0; isApart() && modifier.made && k < digits_.count; ++k)
+    for (int k = 0; isApart() && modifier.made && k < parts_.count; ++k)
       apply(slices_.data() + k * cells());
   }
   isModified_ = true;
@@ -278,6 +290,8 @@ void InferenceDevice::saveTo(const Context &context, State &state,
   state.values[prefix + kForwardSamples] = Value(counters_.forwardSamples);
   state.values[prefix + kBackwardSamples] = Value(counters_.backwardSamples);
   state.values[prefix + kTrainingRead] = Value(trainingRead_);
+  if (params_.modifier_every == ModifierEvery::Step)
+    state.values[prefix + kNewStep] = Value(static_cast<int64_t>(isNewStep_));
   state.values[prefix + kPastForward] = Value(pastForward_);
   state.values[prefix + kPastBackward] = Value(pastBackward_);
 }
@@ -297,6 +311,8 @@ void InferenceDevice::loadFrom(const Context &context, const State &state,
   counters.forwardSamples = state.counter(prefix + kForwardSamples, kMostCounted);
   counters.backwardSamples = state.counter(prefix + kBackwardSamples, kMostCounted);
   const uint64_t trainingRead = state.counter(prefix + kTrainingRead, kMostCounted);
+  const bool isNewStep =
+      state.values.count(prefix + kNewStep) == 0 || state.counter(prefix + kNewStep, 1) == 1;
   const auto past = [&](const char *name) {
     return state.values.count(prefix + name) ? state.counter(prefix + name) : 0;
   };
@@ -307,6 +323,7 @@ void InferenceDevice::loadFrom(const Context &context, const State &state,
   }
   unprogram(context);
   trainingRead_ = trainingRead;
+  isNewStep_ = isNewStep;
   if (state.tensors.count(prefix + kMeasured)) {
     measured_.reserve(context, dSize_ * xSize_ * devicesOfCell());
     state.take(context, prefix + kMeasured, Tensor::Type::F32, {dSize_, xSize_, devicesOfCell()},

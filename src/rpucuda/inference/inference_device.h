@@ -56,13 +56,13 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   void drift(const Context &context, double time, uint64_t redraw) override;
   using AnalogDevice::drift;
   void unprogram(const Context &context) override;
-  void take(const Context &context, MatrixView<const float> weights) override {
-    setWeights(context, weights, {});
+  void take(const Context &context, MatrixView<const float> weights, bool isSame) override;
+  void see(uint64_t number) override {
+    if (params_.modifier_every == ModifierEvery::Forward) trainingRead_ = number;
   }
-  void see(uint64_t number) override { trainingRead_ = number; }
   MatrixView<const float> written() const override { return matrix(weights_); }
   int64_t devicesOfCell() const override {
-    return digits_.count > 0 ? digits_.count * cell_.devices : cell_.devices;
+    return parts_.count > 0 ? parts_.count * cell_.devices : cell_.devices;
   }
   void getConductances(const Context &context, Conductances which, float *out) override;
   void convertInputs(const Context &context, MatrixView<const float> x,
@@ -90,18 +90,20 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   };
 
   int64_t cells() const { return dSize_ * xSize_; }
-  bool isSliced() const { return digits_.count > 0; }
+  bool isInParts() const { return parts_.count > 0; }
   /// Whether slices have converters of their own.
-  bool isApart() const { return isSliced() && params_.slice_converters == SliceConverters::Apart; }
+  bool isApart() const {
+    return params_.cell == CellKind::Slices && params_.slice_converters == SliceConverters::Apart;
+  }
   /// Arrays with converters of their own.
-  int arraysOfRead() const { return isApart() ? digits_.count : 1; }
+  int arraysOfRead() const { return isApart() ? parts_.count : 1; }
   /// Numbers that reads see of a realisation.
   int64_t numbersOfRead() const { return arraysOfRead() * cells(); }
   MatrixView<const float> matrix(const Buffer<float> &buffer) const {
     return rowMajor<const float>(buffer.data(), dSize_, xSize_);
   }
-  /// The weights of reads, in units of the scales: in a training read (whose mini-batch trainingRead_
-  /// numbers), modified. StateError while the programming is stale.
+  /// The weights of reads, in units of the scales: in a training read (whose mini-batch
+  /// trainingRead_ numbers), modified. StateError while the programming is stale.
   Seen seen(const Context &context, bool training);
   void reserveArray(const Context &context);
   RealisedArray realised() {
@@ -121,7 +123,7 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   void startReads();
   void requireProgrammed() const;
   void requireTime(double time) const;
-  /// A realisation of the cells, or of slice k, which has no targets and results yet.
+  /// A realisation of the cells, or of part k, which has no targets and results yet.
   Realisation realisation(const ProgrammedPoint &point, int k = 0) const;
   void realiseAt(const Context &context, const ProgrammedPoint &point, const RealisedArray &to);
   void readOut(const Context &context, const ProgrammedPoint &point, const RealisedArray &array,
@@ -137,7 +139,7 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   void keyReads(const ProgrammedPoint *point);
   void countReads(HardwareCounts &counts, Pass pass, uint64_t samples) const;
 
-  // Slices: sliced_array.cpp.
+  // Weights in parts: sliced_array.cpp.
   void makeSlices(const CompoundSite &site);
   ForwardBackwardPass &passOf(int k) {
     return k == 0 ? pass_ : otherPasses_[static_cast<size_t>(k - 1)];
@@ -157,8 +159,8 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
                      const RealisedArray &array, Buffer<double> &sums);
 
   InferenceParams params_;
-  CellEncoding cell_;  // of a slice, where cells are slices
-  WeightDigits digits_;
+  CellEncoding cell_;  // of a part, where weights are in parts
+  WeightParts parts_;
   TileKeys keys_;
   int64_t dSize_;
   int64_t xSize_;
@@ -189,6 +191,7 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   bool isModified_ = false;    // whether realised_ and outFactor_ are those of modifiedRead_
   uint64_t modifiedRead_ = 0;  // number of the training read that was made last
   uint64_t trainingRead_ = 0;  // number of the training read that backward reads belong to
+  bool isNewStep_ = true;      // whether W changed since training reads were numbered
   ProgrammedPoint point_;
   uint64_t chip_ = 0;  // whose converters read
   Counters counters_;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cmath>
+
 #include "compounds/compound_model.h"
 #include "inference/compensation.h"
 #include "inference/modifiers.h"
@@ -24,6 +26,20 @@ struct EnumNames<WeightClip> {
       "none", "fixed", "gaussian", "gaussian_per_output", "average_channel_max", "learned"};
 };
 
+/// When training reads draw a new change of the weights.
+enum class ModifierEvery { Forward, Step };
+template <>
+struct EnumNames<ModifierEvery> {
+  static constexpr const char *kNames[] = {"forward", "step"};
+};
+
+/// The gradient of an input range that is a parameter of a layer.
+enum class RangeGradient { Clip, Lsq, OneSided };
+template <>
+struct EnumNames<RangeGradient> {
+  static constexpr const char *kNames[] = {"clip", "lsq", "one_sided"};
+};
+
 /// Weights that are trained digitally, and programmed once into an array whose devices drift.
 struct InferenceParams : CompoundBase {
   static constexpr const char *kKind = "inference";
@@ -38,6 +54,8 @@ struct InferenceParams : CompoundBase {
   int weight_bits = 8;
   int slice_bits = 2;
   SliceConverters slice_converters = SliceConverters::Apart;
+  FloatList table_w;
+  FloatList table_g;
   CellReference cell_reference = CellReference::Digital;
   int cell_bits = 0;
   float stuck_low = 0.0f;
@@ -58,9 +76,13 @@ struct InferenceParams : CompoundBase {
   float modifier_g_max = 25.0f;
   FloatList modifier_times = listOf(1.0f, 31536000.0f);
   float drop_connect = 0.0f;
+  ModifierEvery modifier_every = ModifierEvery::Forward;
   WeightClip clip = WeightClip::None;
   float clip_sigma = 2.5f;
   float clip_value = 0.0f;
+  RangeGradient range_gradient = RangeGradient::Clip;
+  float range_decay = 0.001f;
+  float range_inside = 0.95f;
 
   static TilePeriphery defaults() {
     TilePeriphery s;
@@ -80,7 +102,8 @@ struct InferenceParams : CompoundBase {
     f(&P::cell, "cell", anyNumber(), "",
       "Devices of a weight: 'pair', one of which is at g_min; 'two_sided_pair', both of which "
       "carry half of it; 'pairs' of the factors `significance`; 'single', against a reference; "
-      "'slices', a pair for each digit of the weight.");
+      "'slices', a pair for each digit of the weight; 'table', a pair of which each device follows "
+      "a table.");
     f(&P::significance, "significance", positive(), "",
       "Factors of the pairs of cell='pairs', in the order in which they are filled; at most 8.");
     f(&P::weight_bits, "weight_bits", between(2, 16), "",
@@ -90,6 +113,12 @@ struct InferenceParams : CompoundBase {
     f(&P::slice_converters, "slice_converters", anyNumber(), "",
       "Converters of cell='slices': each slice has its own, and the slices are added digitally "
       "('apart'); or they are added before one ADC ('shared').");
+    f(&P::table_w, "table_w", between(-1.0, 1.0), "",
+      "Weights of the nodes of cell='table', relative to the scale: ascending from -1 to 1.");
+    f(&P::table_g, "table_g", between(0.0, 1.0), "",
+      "Targets of cell='table' at these nodes, as shares of the range of conductances: of the "
+      "device that adds, then of the device that is subtracted. Their difference is proportional "
+      "to the weight.");
     f(&P::cell_reference, "cell_reference", anyNumber(), "",
       "Reference of cell='single': 'digital', half of the sum of the inputs is subtracted exactly; "
       "'column', by a column of cells at half of the range, programmed as well.");
@@ -142,6 +171,9 @@ struct InferenceParams : CompoundBase {
       "Smallest and largest time of 'noise_model'; the logarithm of the time is uniform.");
     f(&P::drop_connect, "drop_connect", Range{0.0, 1.0, false, true}, "",
       "Probability that a training read sees a weight as 0; below 1.");
+    f(&P::modifier_every, "modifier_every", anyNumber(), "",
+      "When training reads draw the change of the weights anew: in each mini-batch ('forward'), or "
+      "once the weights have changed ('step'), so that all mini-batches of a step see the same.");
     f(&P::clip, "clip", anyNumber(), "",
       "Limit of the weights of a layer after each step of an optimiser: 'fixed', clip_value; "
       "'gaussian', clip_sigma standard deviations of the layer, or of each output "
@@ -152,6 +184,13 @@ struct InferenceParams : CompoundBase {
       "starts.");
     f(&P::clip_value, "clip_value", between(0.0, kLargestSetting), "weight",
       "Limit of 'fixed'; an upper limit of the others, unless 0.");
+    f(&P::range_gradient, "range_gradient", anyNumber(), "",
+      "Gradient of an input range that is learned: of a 'clip'; with the rounding of the inputs "
+      "too, 'lsq'; or 'one_sided', by which inputs only widen the range, and it decays.");
+    f(&P::range_decay, "range_decay", between(0.0, 1.0), "",
+      "Gradient of 'one_sided', relative to the range, while enough inputs are within it.");
+    f(&P::range_inside, "range_inside", between(0.0, 1.0), "",
+      "Share of the inputs within the range above which 'one_sided' lets it decay.");
   }
   template <class Check>
   void check(const Check &c) const {
@@ -175,6 +214,17 @@ struct InferenceParams : CompoundBase {
               significance.count, " entries, and ", c.path("cell"),
               " has one pair at most; choose cell='pairs'");
     checkSlices(c);
+    checkTable(c);
+    c.require(modifier_every == ModifierEvery::Forward || modifies(), c.path("modifier_every"),
+              " is 'step', and no modifier or drop_connect changes the weights; leave it away");
+    const InferenceParams usual;
+    const bool decays = range_gradient == RangeGradient::OneSided;
+    c.require(decays || range_decay == usual.range_decay, c.path("range_decay"), " is ",
+              range_decay, ", and only ", c.path("range_gradient"),
+              "='one_sided' decays; choose that, or leave it away");
+    c.require(decays || range_inside == usual.range_inside, c.path("range_inside"), " is ",
+              range_inside, ", and only ", c.path("range_gradient"),
+              "='one_sided' decays; choose that, or leave it away");
     c.require(cell == CellKind::Single || cell_reference == CellReference::Digital,
               c.path("cell_reference"),
               " is 'column', and cells of pairs need no reference; choose cell='single'");
@@ -212,9 +262,41 @@ struct InferenceParams : CompoundBase {
     c.require(cell_bits == 0, c.path("cell_bits"), " is ", cell_bits, ", and the levels of ",
               c.path("cell"), "='slices' follow from ", c.path("slice_bits"), "; leave it at 0");
   }
-  /// The digits of a weight; of none, unless cells are slices.
-  WeightDigits digits() const {
-    return cell == CellKind::Slices ? weightDigits(weight_bits, slice_bits) : WeightDigits{};
+  template <class Check>
+  void checkTable(const Check &c) const {
+    const int n = table_w.count;
+    if (cell != CellKind::Table) {
+      c.require(n == 0 && table_g.count == 0, c.path(n > 0 ? "table_w" : "table_g"),
+                " is set, and ", c.path("cell"),
+                " follows no table; choose cell='table', or leave it away");
+      return;
+    }
+    c.require(n >= 2 && table_w.values[0] == -1.0f && table_w.values[n - 1] == 1.0f,
+              c.path("table_w"), " has ", n,
+              " entries that do not reach from -1 to 1; give the nodes of ", c.path("cell"),
+              "='table', such as [-1, 0, 1]");
+    for (int i = 1; i < n; ++i)
+      c.require(table_w.values[i] > table_w.values[i - 1], c.path("table_w"), "[", i, "] is ",
+                table_w.values[i], ", after ", table_w.values[i - 1], "; nodes must ascend");
+    c.require(table_g.count == 2 * n, c.path("table_g"), " has ", table_g.count, " entries; give ",
+              2 * n, ", one for each node of ", c.path("table_w"), " and device of the pair");
+    const float whole = tableDifference(n - 1);
+    c.require(whole >= 1e-3f, c.path("table_g"), " gives the difference ", whole,
+              " of the devices to the weight 1; give the device that adds more than the other");
+    for (int i = 0; i < n; ++i)
+      c.require(std::abs(tableDifference(i) - whole * table_w.values[i]) <= 1e-4f,
+                c.path("table_g"), " does not give weights back: at ", c.path("table_w"), " = ",
+                table_w.values[i], " the devices differ by ", tableDifference(i), ", but need ",
+                whole * table_w.values[i], ", in proportion to the weight");
+  }
+  /// The difference of the devices of a table at a node.
+  float tableDifference(int i) const {
+    return table_g.values[i] - table_g.values[table_w.count + i];
+  }
+  /// The parts of a weight; of none, if all of its devices are one array.
+  WeightParts parts() const {
+    if (cell == CellKind::Slices) return weightDigits(weight_bits, slice_bits);
+    return cell == CellKind::Table ? tableParts(tableDifference(table_w.count - 1)) : WeightParts{};
   }
   CompoundFacts facts() const {
     CompoundFacts facts;

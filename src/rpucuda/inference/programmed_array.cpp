@@ -218,7 +218,7 @@ Realisation InferenceDevice::realisation(const ProgrammedPoint &point, int k) co
 
 void InferenceDevice::realiseAt(const Context &context, const ProgrammedPoint &point,
                                 const RealisedArray &to) {
-  if (isSliced()) {
+  if (isInParts()) {
     realiseSlices(context, point, to);
     return;
   }
@@ -295,7 +295,7 @@ std::vector<float> InferenceDevice::compensation(const Context &context) const {
 
 void InferenceDevice::getConductances(const Context &context, Conductances which, float *out) {
   requireProgrammed();
-  if (isSliced()) {
+  if (isInParts()) {
     getSliceConductances(context, which, out);
     return;
   }

@@ -3,16 +3,16 @@
 #include "inference/inference_device.h"
 #include "linalg/math_util.h"
 
-// The slices of the weights of an InferenceDevice: each is an array of pairs, of which slice k has
-// the keys of slot k.
+// The weights of an InferenceDevice in parts: slices, each an array of pairs, or the devices of a
+// table. Part k has the keys of slot k.
 
 namespace pulsora {
 
 void InferenceDevice::makeSlices(const CompoundSite &site) {
   if (!isApart()) return;
-  otherPasses_.reserve(static_cast<size_t>(digits_.count));
-  otherReadouts_.reserve(static_cast<size_t>(digits_.count));
-  for (int k = 1; k < digits_.count; ++k) {
+  otherPasses_.reserve(static_cast<size_t>(parts_.count));
+  otherReadouts_.reserve(static_cast<size_t>(parts_.count));
+  for (int k = 1; k < parts_.count; ++k) {
     const auto slot = static_cast<uint32_t>(k);
     const ReadKeys keys = keys_.ofRead(slot, Role::Read);
     otherPasses_.emplace_back(site.context, site.periphery.forward, site.periphery.backward, dSize_,
@@ -35,11 +35,16 @@ void InferenceDevice::setVariances(float *variances) {
     passOf(k).forward().setCellVariance(variances ? variances + k * cells() : nullptr);
 }
 
-// The realisation of slice k of the weights at a point.
+// The realisation of part k of the weights at a point.
 void InferenceDevice::realiseSlice(const Context &context, const ProgrammedPoint &point, int k,
                                    Realisation &r) {
   plane_.reserve(context, cells());
-  forEach(context, cells(), DigitTaker{digits_, k, wanted_.data(), plane_.data()});
+  if (params_.cell == CellKind::Table) {
+    forEach(context, cells(),
+            TableTaker{params_.table_w, params_.table_g, k, wanted_.data(), plane_.data()});
+  } else {
+    forEach(context, cells(), DigitTaker{parts_, k, wanted_.data(), plane_.data()});
+  }
   r.wanted = plane_.data();
   if (isMeasured()) {
     const int64_t devices = cell_.devices;
@@ -57,25 +62,25 @@ void InferenceDevice::realiseSlices(const Context &context, const ProgrammedPoin
                                     const RealisedArray &to) {
   if (!to.slices) slice_.reserve(context, cells());
   if (!to.slices && to.variance) sliceVariance_.reserve(context, cells());
-  for (int k = 0; k < digits_.count; ++k) {
+  for (int k = 0; k < parts_.count; ++k) {
     const bool first = k == 0;
-    const float over = k + 1 == digits_.count ? digits_.steps : 1.0f;
-    const float factor = digits_.significance(k);
+    const float over = k + 1 == parts_.count ? parts_.steps : 1.0f;
+    const float factor = parts_.significance(k);
     Realisation r = realisation(point, k);
     r.weights = to.slices ? to.slices + k * cells() : slice_.data();
     if (to.variance) r.variance = to.slices ? to.variance + k * cells() : sliceVariance_.data();
     realiseSlice(context, point, k, r);
-    forEach(context, cells(), SliceAdder{r.weights, factor, over, first, to.weights});
+    forEach(context, cells(), DigitAdder{r.weights, factor, over, first, to.weights});
     if (to.slices || !to.variance) continue;
     forEach(context, cells(),
-            SliceAdder{r.variance, factor * factor, over * over, first, to.variance});
+            DigitAdder{r.variance, factor * factor, over * over, first, to.variance});
   }
 }
 
 void InferenceDevice::getSliceConductances(const Context &context, Conductances which, float *out) {
   const int64_t devices = cell_.devices;
   slice_.reserve(context, cells() * devices);
-  for (int k = 0; k < digits_.count; ++k) {
+  for (int k = 0; k < parts_.count; ++k) {
     Realisation r = realisation(point_, k);
     r.which = which;
     r.conductances = slice_.data();
@@ -91,14 +96,14 @@ void InferenceDevice::readSlices(const Context &context, Pass pass, const float 
                                  uint64_t firstSample) {
   slice_.reserve(context, out.size());
   const MatrixView<float> part = rowMajor(slice_.data(), out.rows, out.cols);
-  for (int k = 0; k < digits_.count; ++k) {
+  for (int k = 0; k < parts_.count; ++k) {
     const auto weights = rowMajor<const float>(slices + k * cells(), dSize_, xSize_);
     if (pass == Pass::Forward) {
       passOf(k).forward().run(context, weights, in, part, firstSample);
     } else {
       passOf(k).backward().run(context, weights.transposed(), in, part, firstSample);
     }
-    forRows(context, out.rows, out.cols, ReadAdder{part, digits_.factor(k), k == 0, out});
+    forRows(context, out.rows, out.cols, ReadAdder{part, parts_.factor(k), k == 0, out});
   }
 }
 
@@ -107,13 +112,13 @@ void InferenceDevice::readOutSlices(const Context &context, const ProgrammedPoin
                                     const RealisedArray &array, Buffer<double> &sums) {
   plane_.reserve(context, cells());
   const MatrixView<float> readings = rowMajor(plane_.data(), dSize_, xSize_);
-  for (int k = 0; k < digits_.count; ++k) {
+  for (int k = 0; k < parts_.count; ++k) {
     AnalogRead &read = readoutOf(k);
     read.setNoiseKey(keyAt(keys_.ofRead(static_cast<uint32_t>(k), Role::Readout).noise, point));
     read.setCellVariance(array.variance ? array.variance + k * cells() : nullptr);
     const auto weights = rowMajor<const float>(array.slices + k * cells(), dSize_, xSize_);
     forRows(context, dSize_, xSize_,
-            OneHotAdder{read.oneHot(weights, 0), digits_.factor(k), k == 0, readings});
+            OneHotAdder{read.oneHot(weights, 0), parts_.factor(k), k == 0, readings});
   }
   sumRows(context, dSize_, xSize_, MagnitudeTerm{readings}, sums.data());
 }

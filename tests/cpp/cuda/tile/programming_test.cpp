@@ -62,7 +62,7 @@ Result programmed(const Context &context, const TileConfig &config) {
 TEST(CudaProgramming, Property61_HasTheBitsOfTheCpu) {
   PULSORA_REQUIRE_GPU();
   for (const NoiseModel &model : noiseModels()) {
-    for (const char *cell : {"pair", "two_sided_pair", "pairs", "single", "slices"}) {
+    for (const char *cell : {"pair", "two_sided_pair", "pairs", "single", "slices", "table"}) {
       const std::string kind = cell;
       Value::Map map{{"kind", "inference"},
                      {"cell", kind},
@@ -71,6 +71,10 @@ TEST(CudaProgramming, Property61_HasTheBitsOfTheCpu) {
                      {"stuck_high", 0.01}};
       if (kind == "pairs") map["significance"] = Value(Value::List{1.0, 2.0, 4.0});
       if (kind == "single") map["cell_reference"] = Value("column");
+      if (kind == "table") {
+        map["table_w"] = Value(Value::List{-1.0, -0.4, 0.0, 0.5, 1.0});
+        map["table_g"] = Value(Value::List{0.05, 0.2, 0.5, 0.7, 0.95, 0.85, 0.52, 0.5, 0.3, 0.15});
+      }
       if (kind == "slices") map["backward"] = Value(Value::Map{{"out_noise", 0.1}});
       if (kind == "two_sided_pair") {
         map["compensation"] = Value("per_output");

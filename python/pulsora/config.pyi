@@ -39,6 +39,7 @@ _MvType: TypeAlias = Literal[
     "pos_neg_separate",
     "pos_neg_separate_digital_sum",
     "bit_serial",
+    "bit_serial_analog_sum",
 ]
 _NoiseManagement: TypeAlias = Literal[
     "none",
@@ -280,7 +281,8 @@ class IOParameters(Parameters):
     """'one_pass': all inputs at once; 'pos_neg_separate': positive and negative inputs in two
     reads that are added before the ADC; 'pos_neg_separate_digital_sum': added after it;
     'ideal': one pass through an array without effects of its own; 'bit_serial': the bits of
-    DAC levels one after another, each in a read of its own, added after the ADC.
+    DAC levels one after another, each in a read of its own, added after the ADC;
+    'bit_serial_analog_sum': added before it.
     """
     inp_bound: float
     """[scaled input] >= 0. Range of the DAC, +-inp_bound; 0 is unlimited."""
@@ -295,7 +297,9 @@ class IOParameters(Parameters):
     inp_asymmetry: float
     """Negative DAC outputs are multiplied by 1 - inp_asymmetry."""
     input_slice_bits: int
-    """[bits] >= 1 and <= 8. 'bit_serial': bits of a DAC level that one read takes."""
+    """[bits] >= 1 and <= 8. 'bit_serial' and 'bit_serial_analog_sum': bits of a DAC level that
+    one read takes.
+    """
     out_bound: float
     """[scaled output] >= 0. Range of the ADC, +-out_bound; 0 is unlimited."""
     out_res: float

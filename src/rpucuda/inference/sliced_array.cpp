@@ -94,15 +94,19 @@ void InferenceDevice::getSliceConductances(const Context &context, Conductances 
 void InferenceDevice::readSlices(const Context &context, Pass pass, const float *slices,
                                  MatrixView<const float> in, MatrixView<float> out,
                                  uint64_t firstSample) {
+  const auto readOf = [&](int k) -> AnalogRead & {
+    return pass == Pass::Forward ? passOf(k).forward() : passOf(k).backward();
+  };
+  const auto weightsOf = [&](int k) {
+    const auto weights = rowMajor<const float>(slices + k * cells(), dSize_, xSize_);
+    return pass == Pass::Forward ? weights : weights.transposed();
+  };
+  // Memory that runs out does so before the first slice is read.
   slice_.reserve(context, out.size());
+  for (int k = 0; k < parts_.count; ++k) readOf(k).reserve(context, weightsOf(k), in.rows);
   const MatrixView<float> part = rowMajor(slice_.data(), out.rows, out.cols);
   for (int k = 0; k < parts_.count; ++k) {
-    const auto weights = rowMajor<const float>(slices + k * cells(), dSize_, xSize_);
-    if (pass == Pass::Forward) {
-      passOf(k).forward().run(context, weights, in, part, firstSample);
-    } else {
-      passOf(k).backward().run(context, weights.transposed(), in, part, firstSample);
-    }
+    readOf(k).run(context, weightsOf(k), in, part, firstSample);
     forRows(context, out.rows, out.cols, ReadAdder{part, parts_.factor(k), k == 0, out});
   }
 }

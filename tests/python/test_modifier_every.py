@@ -92,6 +92,18 @@ def test_a_tile_draws_anew_after_a_write_or_an_update() -> None:
     assert not (tile.forward(x) == second).all()
 
 
+def test_a_refused_read_begins_no_step() -> None:
+    config = pl.InferenceConfig(forward=PERFECT, modifier="add_normal", modifier_every="step")
+    tile = pl.Tile(5, 8, config, seed=1)
+    tile.weights = torch.ones(5, 8).numpy()
+    tile.forward(X.numpy())
+    tile.weights = tile.weights
+    before = tile.state().values
+    with pytest.raises(ValueError, match="beyond single precision"):
+        tile.forward(torch.full((1, 8), 3e38).numpy())
+    assert tile.state().values == before
+
+
 def test_a_step_without_a_change_is_refused() -> None:
     with pytest.raises(pl.ConfigError, match="modifier_every is 'step', and no modifier"):
         pl.InferenceConfig(modifier_every="step")

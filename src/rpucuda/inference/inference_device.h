@@ -60,6 +60,11 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   void see(uint64_t number) override {
     if (params_.modifier_every == ModifierEvery::Forward) trainingRead_ = number;
   }
+  TrainingRead trainingRead() const override { return {trainingRead_, isNewStep_}; }
+  void restore(const TrainingRead &read) override {
+    trainingRead_ = read.number;
+    isNewStep_ = read.isNewStep;
+  }
   MatrixView<const float> written() const override { return matrix(weights_); }
   int64_t devicesOfCell() const override {
     return parts_.count > 0 ? parts_.count * cell_.devices : cell_.devices;

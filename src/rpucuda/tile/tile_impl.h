@@ -351,10 +351,10 @@ struct Tile::Impl {
     std::vector<std::pair<float *, float>> means;
     std::vector<std::pair<uint64_t *, uint64_t>> repeats;
     Programmable *array;
-    uint64_t trainingRead;  // of the array
+    Programmable::TrainingRead trainingRead;  // of the array
 
     void restore() const {
-      if (array) array->see(trainingRead);
+      if (array) array->restore(trainingRead);
       for (const auto &[mean, before] : means) *mean = before;
       for (const auto &[count, before] : repeats) *count = before;
     }
@@ -363,7 +363,8 @@ struct Tile::Impl {
   // The numbers that a read may change; those of the device's reads on the CPU alone.
   ReadNumbers readNumbers() {
     Programmable *array = device->programmable();
-    ReadNumbers numbers{{}, {}, array, array ? array->trainingRead() : 0};
+    ReadNumbers numbers{
+        {}, {}, array, array ? array->trainingRead() : Programmable::TrainingRead{0, true}};
     const auto changes = [](const IOParameters &io) {
       return !io.is_perfect && (io.noise_management == NoiseManagement::AverageAbsMax ||
                                 io.bound_management != BoundManagement::None);

@@ -19,19 +19,22 @@ location() { "$1" -c 'import sys; print(sys.executable)' 2>/dev/null; }
 find_python() { # find_python NAME: prints the path of the Python with this version or path
   local prefix
   if [[ $1 == */* ]]; then
-    location "$1" || refuse "$1 is no Python that runs; give a path of one, or a version such as 3.12"
+    location "$1" ||
+      refuse "$1 is no Python that runs; give a path of one, or a version such as 3.12"
   elif ! location "python$1"; then
     prefix=$(pyenv prefix "$1" 2>/dev/null) && location "$prefix/bin/python" ||
-      refuse "no Python $1 is found, neither as python$1 nor by pyenv; install it (apt-get install python$1-dev \
-python$1-venv, or pyenv install $1), give its path instead, or leave $1 out"
+      refuse "no Python $1 is found, neither as python$1 nor by pyenv; install it (apt-get install \
+python$1-dev python$1-venv, or pyenv install $1), give its path instead, or leave $1 out"
   fi
 }
 pythons=()
 for name in ${PYTHONS:-"$own"}; do
   python=$(find_python "$name")
-  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || refuse "$python is older than Python 3.10; leave it out"
-  "$python" -c 'import ensurepip, os, sysconfig, venv; os.stat(sysconfig.get_path("include") + "/Python.h")' \
-    2>/dev/null || refuse "$python has no Python.h or no ensurepip; install both (Debian: python3-dev, python3-venv)"
+  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
+    refuse "$python is older than Python 3.10; leave it out"
+  "$python" -c 'import ensurepip, os, sysconfig, venv
+os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null ||
+    refuse "$python has no Python.h or no ensurepip; install both (Debian: python3-dev, python3-venv)"
   pythons+=("$python")
 done
 
@@ -59,8 +62,9 @@ for python in "${pythons[@]}"; do
     --config-settings=build-dir=build/package "${settings[@]}" "$source"
   # Puts the OpenMP runtime into the wheel and drops paths of this machine. cuBLAS comes from
   # NVIDIA's own package, and the driver from the machine.
-  PATH=$PWD/.venv/bin:$PATH "$own" -m auditwheel repair --wheel-dir "$work/repaired" --exclude 'libcublas.so.*' \
-    --exclude 'libcublasLt.so.*' --exclude 'libcuda.so.*' "$work"/built/pulsora-*.whl
+  PATH=$PWD/.venv/bin:$PATH "$own" -m auditwheel repair --wheel-dir "$work/repaired" \
+    --exclude 'libcublas.so.*' --exclude 'libcublasLt.so.*' --exclude 'libcuda.so.*' \
+    "$work"/built/pulsora-*.whl
   "$python" scripts/check_wheel.py "$work"/repaired/pulsora-*.whl
   mv "$work"/repaired/pulsora-*.whl dist/
   echo "$python: $((SECONDS - start)) s"

@@ -81,7 +81,7 @@ def test_the_check_of_wheels_finds_libraries_and_folders_of_this_machine(tmp_pat
 
 
 def refusal_of_wheels(pythons: str, *folders: Path) -> str:
-    """What build_wheel.sh says of PYTHONS that it refuses, with `folders` first on PATH."""
+    """The message of build_wheel.sh for PYTHONS that it refuses, with `folders` first on PATH."""
     path = os.pathsep.join([*map(str, folders), os.environ["PATH"]])
     done = subprocess.run(  # noqa: S603
         [str(ROOT / "scripts" / "build_wheel.sh"), "cpu"],

@@ -2,8 +2,10 @@
 """Measures transfers that fall due by themselves beside a fixed schedule.
 
     python benchmarks/transfer_every.py [--presets ...] [--seeds 1] [--runs 8 64 256]
+        [--rules auto 1000] [--steps N] [--device cuda:0]
         [--data /usr/share/datasets/fashion-mnist] [--out FILE.jsonl]
     python benchmarks/transfer_every.py --table FILE.jsonl
+    python benchmarks/transfer_every.py --lengths FILE.jsonl
 
 784-128-10 with a sigmoid learns Fashion-MNIST by LRTT with its defaults, on all eight presets, with
 three batch sizes and lengths of a run. Transfers are made by hand, by the rule of
@@ -15,6 +17,10 @@ A run is read twice, after a quarter and at its end: the accuracy of the model, 
 of W alone after `pulsora.merge` of a copy. The columns of the table before these are of "auto": the
 number of transfers of each tile, and the points lost in one, at most, at most after the first 100
 mini-batches, and on average. The last column has the same two readings of the fixed schedule.
+
+`--lengths` prints another table: the most points lost in a transfer of the fixed schedule, which is
+the default, over all transfers of runs of so many mini-batches. A run of --steps contains the
+shorter ones.
 """
 
 from __future__ import annotations
@@ -46,11 +52,13 @@ PRESETS = [
     "Idealized",
     "SixT1C",
 ]
-RUNS = {8: (0.05, 2000), 64: (0.1, 1200), 256: (0.4, 400)}
+RUNS = {8: (0.05, 2000), 16: (0.05, 2000), 64: (0.1, 1200), 256: (0.4, 400)}
 """Of each batch size, the learning rate and the number of mini-batches."""
 FIXED, LOOK, FULL = 1000, 8, 0.6
 EARLY = 100
 """Mini-batches in which accuracies still rise by points from one to the next."""
+LENGTHS = (1500, 3000, 6000, 12000)
+"""Mini-batches of runs in the table of --lengths."""
 
 
 def shares(tile: pl.Tile, reach: float) -> np.ndarray:
@@ -81,22 +89,25 @@ class Schedule:
         return bool(np.sqrt(gained.max()) >= FULL)
 
 
-def run(task: tuple[str, int, str, int, str]) -> dict[str, Any]:
+def run(task: tuple[str, int, str, int, int | None, str, str]) -> dict[str, Any]:
     """One training, as numbers."""
-    preset, batch, rule, seed, folder = task
+    preset, batch, rule, seed, length, device, folder = task
     torch.set_num_threads(1)
     data = datasets.load(folder)
-    train_x, train_y = torch.from_numpy(data.train_x), torch.from_numpy(data.train_y)
-    test_x, test_y = torch.from_numpy(data.test_x), torch.from_numpy(data.test_y)
+    train_x, train_y, test_x, test_y = (
+        torch.from_numpy(part).to(device)
+        for part in (data.train_x, data.train_y, data.test_x, data.test_y)
+    )
     config = pl.LRTTConfig(visible=getattr(pl.presets, preset)(), transfer_every=0)
     torch.manual_seed(seed)
     layers = [AnalogLinear(784, 128, config=config, seed=10 * seed + 1, threads=1), nn.Sigmoid()]
     layers.append(AnalogLinear(128, 10, config=config, seed=10 * seed + 2, threads=1))
-    model = nn.Sequential(*layers)
+    model = nn.Sequential(*layers).to(device)
     reach = min(config.fast.w_max, -config.fast.w_min)
     tiles = [tile for layer in (model[0], model[2]) for tile in layer.tiles]
     schedules = [Schedule(tile, rule, reach) for tile in tiles]
     rate, steps = RUNS[batch]
+    steps = length or steps
     optimizer = AnalogSGD(model.parameters(), lr=rate)
 
     def accuracy(net: nn.Sequential) -> float:
@@ -112,7 +123,7 @@ def run(task: tuple[str, int, str, int, str]) -> dict[str, Any]:
     for step in range(steps):
         if step % each == 0:
             order = datasets.shuffled(len(train_x), seed, step // each)
-        chosen = order[step % each * batch :][:batch]
+        chosen = torch.from_numpy(order[step % each * batch :][:batch]).to(device)
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(train_x[chosen]), train_y[chosen]).backward()
         optimizer.step()
@@ -131,6 +142,7 @@ def run(task: tuple[str, int, str, int, str]) -> dict[str, Any]:
         "preset": preset,
         "batch": batch,
         "learning_rate": rate,
+        "mini_batches": steps,
         "transfer_every": rule,
         "seed": seed,
         "transfers": pairs,
@@ -166,6 +178,29 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def losses_by_length(rows: list[dict[str, Any]]) -> list[str]:
+    """A row for each kind of cells and batch size: the largest loss up to each length, the mean."""
+    lines = [
+        f"| cells | batch | seeds | {' | '.join(map(str, LENGTHS))} | mean |",
+        f"|---|---|---|{len(LENGTHS) * '---|'}---|",
+    ]
+    fixed = [r for r in rows if r["transfer_every"] == str(FIXED)]
+    kinds = dict.fromkeys((r["preset"], r["batch"]) for r in fixed)
+    for kind in sorted(kinds, key=lambda kind: (PRESETS.index(kind[0]), kind[1])):
+        some = [r for r in fixed if (r["preset"], r["batch"]) == kind]
+        pairs = [pair for r in some for pair in r["transfers"]]
+        longest = min(r["mini_batches"] for r in some)
+        shown = [
+            f"{max(before - after for step, _, before, after in pairs if step <= length):.2f}"
+            if FIXED <= length <= longest
+            else ""
+            for length in LENGTHS
+        ]
+        mean = fmean(before - after for _, _, before, after in pairs)
+        lines.append(f"| {kind[0]} | {kind[1]} | {len(some)} | {' | '.join(shown)} | {mean:.2f} |")
+    return lines
+
+
 def accuracies(rows: list[dict[str, Any]], place: int) -> str:
     """The mean accuracy of the model, and that of W alone in brackets."""
     model, alone = (fmean(r["ends"][place][i] for r in rows) for i in (1, 2))
@@ -176,25 +211,30 @@ def main() -> None:
     """Makes the runs that a file does not have yet, or prints its table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--presets", nargs="+", default=PRESETS, choices=PRESETS)
-    parser.add_argument("--runs", nargs="+", type=int, default=list(RUNS), choices=RUNS)
+    parser.add_argument("--runs", nargs="+", type=int, default=[8, 64, 256], choices=RUNS)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--rules", nargs="+", default=["auto", str(FIXED)])
+    parser.add_argument("--steps", type=int, help="mini-batches of a run")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
     parser.add_argument("--out", type=Path, help="a line of JSON per run; runs in it are kept")
     parser.add_argument("--table", type=Path, help="only print the table of such a file")
+    parser.add_argument("--lengths", type=Path, help="only print the losses by length of such")
     chosen = parser.parse_args()
-    held = chosen.table or chosen.out
+    held = chosen.table or chosen.lengths or chosen.out
+    only_print = chosen.table or chosen.lengths
     lines = held.read_text().splitlines() if held and held.is_file() else []
     rows = [json.loads(line) for line in lines]
     names = ("preset", "batch", "transfer_every", "seed")
     have = {tuple(row[name] for name in names) for row in rows}
     tasks = [
-        (preset, batch, rule, seed, chosen.data)
+        (preset, batch, rule, seed, chosen.steps, chosen.device, chosen.data)
         for seed in range(1, chosen.seeds + 1)
-        for rule in ("auto", str(FIXED))
+        for rule in chosen.rules
         for batch in chosen.runs
         for preset in chosen.presets
-        if not chosen.table and (preset, batch, rule, seed) not in have
+        if not only_print and (preset, batch, rule, seed) not in have
     ]
     with multiprocessing.get_context("spawn").Pool(chosen.processes) as pool:
         for row in pool.imap(run, tasks):
@@ -203,7 +243,7 @@ def main() -> None:
             if chosen.out:
                 with chosen.out.open("a") as file:
                     file.write(json.dumps(row) + "\n")
-    print("\n".join(table(rows)))
+    print("\n".join(losses_by_length(rows) if chosen.lengths else table(rows)))
 
 
 if __name__ == "__main__":

@@ -1082,14 +1082,16 @@ class LRTTConfig(TileConfig):
     """[pulse trains] >= 1. Upper limit of pulse trains per component."""
     transfer_rounds: int | Literal["auto"]
     """[rounds] Largest number of times that a 'verified' transfer is read back and sent again
-    ('auto': 3), or that 'write_verify' reads and pulses a cell ('auto': 24).
+    ('auto': 3), or that 'write_verify' reads and pulses a cell ('auto': 64).
     """
     transfer_tolerance: float | Literal["auto"]
-    """[weight] 'write_verify': largest distance of a cell from its target; 'auto': 0.02 of the
+    """[weight] 'write_verify': largest distance of a cell from its target; 'auto': 0.01 of the
     range of a cell, or less where a cell is quieter.
     """
     transfer_max_pulses: int
-    """[pulses] >= 1. 'write_verify': most pulses of a cell between two reads."""
+    """[pulses] >= 1. 'write_verify': most pulses of a cell before the second read; half as
+    many before the third, a third before the fourth.
+    """
     keep_rest: bool
     """'write_verify' with reinit = 'decay' or 'keep_b': whether A keeps what cells did not
     take, as far as products with B can be that.

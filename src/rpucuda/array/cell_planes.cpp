@@ -86,11 +86,11 @@ void CellPlanes::draw(const Context &context, RandomKey key, uint16_t *planes) c
   const auto spread = [&](Part part, const SpreadSampler &sampler) {
     if (countOf(part) > 0) forEach(context, size, sampler);
   };
-  spread(DecayRates,
-         {key, Purpose::Decay, p.lifetime_dtod, true, false, partOf(planes, DecayRates)});
-  spread(Diffusions,
-         {key, Purpose::Diffusion, p.diffusion_dtod, false, false, partOf(planes, Diffusions)});
-  spread(Resets, {key, Purpose::Reset, p.reset_dtod, false, true, partOf(planes, Resets)});
+  spread(kDecayRates,
+         {key, Purpose::Decay, p.lifetime_dtod, true, false, partOf(planes, kDecayRates)});
+  spread(kDiffusions,
+         {key, Purpose::Diffusion, p.diffusion_dtod, false, false, partOf(planes, kDiffusions)});
+  spread(kResets, {key, Purpose::Reset, p.reset_dtod, false, true, partOf(planes, kResets)});
 }
 
 void CellPlanes::reserve(const Context &context) const {
@@ -125,11 +125,13 @@ bool CellPlanes::isOf(const std::string &name) {
 
 std::string CellPlanes::drawn(const std::string &name) { return inPlaceOf(name, kDrawn); }
 
-std::string CellPlanes::stored(const std::string &drawn) { return inPlaceOf(drawn, kNames[Cells]); }
+std::string CellPlanes::stored(const std::string &drawn) {
+  return inPlaceOf(drawn, kNames[kCells]);
+}
 
 std::vector<int64_t> CellPlanes::shapeOf(Part part) const {
-  if (part != Cells) return {rows_, cols_};
-  return {countOf(Cells), rows_, cols_};
+  if (part != kCells) return {rows_, cols_};
+  return {countOf(kCells), rows_, cols_};
 }
 
 void CellPlanes::saveTo(const Context &context, State &state, const std::string &prefix) const {
@@ -144,7 +146,7 @@ void CellPlanes::saveTo(const Context &context, State &state, const std::string 
         Value(Value::Map{{kKey, Value(inDigits(key))}, {kChecksum, Value(inDigits(*checksum_))}});
     return;
   }
-  for (const Part part : {Cells, DecayRates, Diffusions, Resets}) {
+  for (const Part part : {kCells, kDecayRates, kDiffusions, kResets}) {
     if (countOf(part) == 0) continue;
     Tensor tensor{Tensor::Type::F16, shapeOf(part), {}};
     tensor.bytes.resize(static_cast<size_t>(tensor.size()) * sizeof(uint16_t));
@@ -157,7 +159,7 @@ void CellPlanes::saveTo(const Context &context, State &state, const std::string 
 // Calls use(part, bytes) for each tensor of planes that a state holds.
 template <class Use>
 void CellPlanes::eachSaved(const State &state, const std::string &prefix, const Use &use) const {
-  for (const Part part : {Cells, DecayRates, Diffusions, Resets}) {
+  for (const Part part : {kCells, kDecayRates, kDiffusions, kResets}) {
     const std::string name = prefix + kNames[part];
     if (countOf(part) == 0) {
       PULSORA_CHECK(StateError, state.tensors.count(name) == 0, "the state has a tensor '", name,

@@ -47,7 +47,7 @@ class CellPlanes {
 
  private:
   friend class CellLoan;
-  enum Part { Cells, DecayRates, Diffusions, Resets, kParts };
+  enum Part { kCells, kDecayRates, kDiffusions, kResets, kParts };
 
   int64_t countOf(Part part) const { return begins_[part + 1] - begins_[part]; }
   int64_t count() const { return begins_[kParts] * rows_ * cols_; }
@@ -83,11 +83,11 @@ class CellLoan {
  public:
   CellLoan(const Context &context, const CellPlanes &planes);
 
-  const uint16_t *cells() const { return part(CellPlanes::Cells); }
+  const uint16_t *cells() const { return part(CellPlanes::kCells); }
   // Relative values of events (array/pulsed_kernels.h); null where cells agree.
-  const uint16_t *decayRates() const { return part(CellPlanes::DecayRates); }
-  const uint16_t *diffusions() const { return part(CellPlanes::Diffusions); }
-  const uint16_t *resets() const { return part(CellPlanes::Resets); }
+  const uint16_t *decayRates() const { return part(CellPlanes::kDecayRates); }
+  const uint16_t *diffusions() const { return part(CellPlanes::kDiffusions); }
+  const uint16_t *resets() const { return part(CellPlanes::kResets); }
 
  private:
   const uint16_t *part(CellPlanes::Part part) const { return planes_.partOf(data_, part); }

@@ -35,8 +35,12 @@ struct ProgramCounts {
 /// Targets of the cells of an array, and the rounds of reads and pulses that lead there. In each
 /// round a cell is read. If its weight, as reads see it, is farther from its target than the
 /// tolerance, the cell gets pulses towards it: as many as its mean step at that weight asks for
-/// after the deviation of the write noise is taken off, at least 1 and at most `most`. A cell that
-/// gets no pulse keeps its write noise.
+/// after two deviations of the write noise are taken off, at least 1 and at most `most` divided by
+/// the number of the round. A cell that gets no pulse keeps its write noise.
+///
+/// A reading within two deviations of the target says little about the stored weight: one pulse,
+/// which draws new write noise, serves the cell better than a move. The limits of later rounds are
+/// smaller: a cell whose target lies beyond its bounds gets at most 4.8 `most` pulses in 64 rounds.
 struct CellProgram {
   MatrixView<const float> targets;  // [rows, cols]
   float tolerance;
@@ -73,7 +77,7 @@ struct ProgramCell {
       if (pulsora::abs(error) <= program.tolerance) break;
       if (sent == 0) r = a.response(i);
       const bool up = (error > 0.0f) != turned;
-      const int n = pulsesTowards(a, r, w, error, up);
+      const int n = pulsesTowards(a, r, w, error, up, round);
       if (n == 0) break;
       const uint64_t sample = program.firstSample + static_cast<uint64_t>(round);
       const auto cell = static_cast<uint64_t>(i);
@@ -105,14 +109,14 @@ struct ProgramCell {
   /// within half a step of the target, unless steps differ from pulse to pulse.
   template <class Array>
   PULSORA_HD int pulsesTowards(const Array &a, const typename Device::Response &r, float w,
-                               float error, bool up) const {
+                               float error, bool up, int round) const {
     const float step = pulsora::abs(clipWeight(Device::pulse(w, up, r, a.params, 0.0f), r) - w);
-    const float rest = pulsora::max(pulsora::abs(error) - program.writeNoise, 0.0f);
+    const float rest = pulsora::max(pulsora::abs(error) - 2.0f * program.writeNoise, 0.0f);
     if (step == 0.0f) return program.writeNoise > pulsora::abs(error) ? 1 : 0;
     const bool varies = program.writeNoise > 0.0f || a.params.dw_min_std > 0.0f;
     if (!varies && 2.0f * pulsora::abs(error) < step) return 0;
-    const float pulses = pulsora::min(pulsora::rint(rest / step), program.most);
-    return static_cast<int>(pulsora::max(pulses, 1.0f));
+    const float most = program.most / static_cast<float>(round + 1);
+    return static_cast<int>(pulsora::max(pulsora::rint(pulsora::min(rest / step, most)), 1.0f));
   }
   PULSORA_HD void count(float error, uint64_t reads, ProgramCounts &mine) const {
     constexpr float kMost = ProgramCounts::kMostError;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <optional>
+#include <memory>
 #include <string>
 
 #include "array/cell_functors.h"
@@ -80,9 +80,9 @@ class PulsedDevice {
   /// Lets cells drift, if the retention has a noise model. `key` must be that of the cells (Role
   /// Cells); what a cell keeps is drawn by it. To be called before the first age.
   void retain(const Retention &retention, RandomKey key);
-  bool retains() const { return ageing_.has_value(); }
+  bool retains() const { return ageing_ != nullptr; }
   /// The noise model of the drift; only if retains().
-  const NoiseModelParams &retentionModel() const { return ageing_->model; }  // NOLINT
+  const NoiseModelParams &retentionModel() const { return ageing_->model; }
   /// The age at which reads see the cells; 0 s without retention.
   const Age &age() const;
   bool isAged() const { return ageing_ && ageing_->age.time > 0.0; }
@@ -222,9 +222,9 @@ class PulsedDevice {
   Buffer<float> reference_;  // empty without references
   Buffer<float> signs_;      // of columns; empty without signs
   CellPlanes cells_;
-  Buffer<uint64_t> counts_;       // pulses, slots
-  ScratchBuffer<float> scaled_;   // of applyOuterProduct
-  std::optional<Ageing> ageing_;  // only with retention
+  Buffer<uint64_t> counts_;         // pulses, slots
+  ScratchBuffer<float> scaled_;     // of applyOuterProduct
+  std::unique_ptr<Ageing> ageing_;  // only with retention
   uint64_t changes_ = 0;
   bool boundsDue_ = false;     // see Bounds::Later
   uint64_t boundsEvent_ = 0;   // keys the write noise of that time

@@ -22,7 +22,7 @@ void PulsedDevice::retain(const Retention &retention, RandomKey key) {
   ageing_.reset();
   if (!retention.model) return;
   const PulsedParams &p = params_.common();
-  ageing_.emplace(
+  ageing_ = std::make_unique<Ageing>(
       Ageing{*retention.model, cellEncoding(retention.cell), std::max(p.w_max, -p.w_min), key});
 }
 

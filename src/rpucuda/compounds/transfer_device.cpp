@@ -158,6 +158,7 @@ void TransferDevice::boundReads(const Context &context) {
       !visible().read(Pass::Backward).asksForIntegers())
     return;
   std::vector<double> bounds;
+  bounds.reserve(chain_.size());
   for (const auto &array : chain_) bounds.push_back(array->weightBound(context));
   for (AnalogRead *read : reads()) read->setWeightBound(weight_.bound(bounds));
 }

@@ -200,14 +200,15 @@ struct LRTTParams : CompoundBase, FastRetentionParams {
       "Upper limit of pulse trains per component.");
     f(&P::transfer_rounds, "transfer_rounds", atLeast(1), "rounds",
       "Largest number of times that a 'verified' transfer is read back and sent again ('auto': "
-      "3), or that 'write_verify' reads and pulses a cell ('auto': 24).",
+      "3), or that 'write_verify' reads and pulses a cell ('auto': 64).",
       "auto");
     f(&P::transfer_tolerance, "transfer_tolerance", positive(), "weight",
-      "'write_verify': largest distance of a cell from its target; 'auto': 0.02 of the range of "
+      "'write_verify': largest distance of a cell from its target; 'auto': 0.01 of the range of "
       "a cell, or less where a cell is quieter.",
       "auto");
     f(&P::transfer_max_pulses, "transfer_max_pulses", atLeast(1), "pulses",
-      "'write_verify': most pulses of a cell between two reads.");
+      "'write_verify': most pulses of a cell before the second read; half as many before the "
+      "third, a third before the fourth.");
     f(&P::keep_rest, "keep_rest", anyNumber(), "",
       "'write_verify' with reinit = 'decay' or 'keep_b': whether A keeps what cells did not take, "
       "as far as products with B can be that.");

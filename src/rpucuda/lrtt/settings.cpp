@@ -17,7 +17,7 @@ constexpr int64_t kAutomaticRank = 16;
 
 // transfer_rounds = 'auto': of 'verified', and of 'write_verify'.
 constexpr int kRounds = 3;
-constexpr int kRoundsOfCells = 24;
+constexpr int kRoundsOfCells = 64;
 
 // Constants of ab_lr_scale = 'matched', from the study in docs/explain/lrtt_study.md.
 //
@@ -62,7 +62,7 @@ int64_t rankOf(const LRTTParams &p, int64_t dSize, int64_t xSize) {
 // 0.02 of the range of a cell, or less where its pulses and writes are quieter; never below half a
 // step.
 float automaticTolerance(const PulsedParams &cell, float granularity) {
-  constexpr float kShareOfRange = 0.02f;
+  constexpr float kShareOfRange = 0.01f;
   const float step = granularity * (1.0f + cell.dw_min_std);
   const float noise = std::max(step, cell.write_noise_std * cell.dw_min);
   return std::max(std::min(kShareOfRange * (cell.w_max - cell.w_min), noise), 0.5f * granularity);

@@ -40,6 +40,7 @@ AgeCompensation::AgeCompensation(const Context &context, const AnalogDevice &dev
 std::vector<float> AgeCompensation::readOut(const Context &context,
                                             const AnalogDevice &device) const {
   Buffer<float> weights(context, outputs_ * inputs_);
+  if (!weights.data()) return {};  // no cells
   const MatrixView<float> seen = rowMajor(weights.data(), outputs_, inputs_);
   device.getWeights(context, seen);
   Buffer<double> sums(context, outputs_);

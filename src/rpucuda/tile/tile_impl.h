@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -64,7 +63,7 @@ struct Tile::Impl {
   EvaluationCount evaluation;
   Buffer<uint32_t> nonfiniteFlag;  // on a GPU; see Context
   std::unique_ptr<AnalogDevice> device;
-  std::optional<AgeCompensation> compensation;
+  std::unique_ptr<AgeCompensation> compensation;
   std::shared_ptr<ScratchPool> scratch;  // of the context
   ScratchBuffer<float> added;            // a result that will be added to others
 
@@ -77,7 +76,7 @@ struct Tile::Impl {
     scratch = ScratchPool::of(context);
     device = config.compound.make({context, dSize, xSize, config, keys});
     device->boundReads(context);
-    compensation.emplace(context, *device);
+    compensation = std::make_unique<AgeCompensation>(context, *device);
     requireIntegers();
   }
   ~Impl() {
@@ -215,7 +214,7 @@ struct Tile::Impl {
     const bool cut = mayBeCut && !averages && device->readsMayBeCut();
     const ScratchOperation operation(context);
     for (int64_t first = 0, most = rows;;) {
-      most = reserveRows(std::min(most, rows - first), cut, blockOf[pass == Pass::Forward ? 0 : 1],
+      most = reserveRows(std::min(most, rows - first), cut, blockOf_[pass == Pass::Forward ? 0 : 1],
                          [&](int64_t count) {
                            const ReadNumbers before = readNumbers();
                            try {
@@ -253,7 +252,7 @@ struct Tile::Impl {
     const bool cut = device->updateMayBeCut(context);
     const int64_t most = cut && context.onCpu() ? std::min(longest, kLargestPart) : longest;
     const ScratchOperation operation(context);
-    reserveRows(most, cut, blockOf[kUpdate],
+    reserveRows(most, cut, blockOf_[kUpdate],
                 [&](int64_t count) { device->prepareUpdate(context, samples, count, lr); });
   }
   /// Refuses what follow() would refuse, before anything changes, and reserves its memory.
@@ -282,7 +281,7 @@ struct Tile::Impl {
     const ScratchOperation operation(context);
     const bool inOne = !pauses || samples <= few;
     const int64_t most =
-        reserveRows(inOne ? samples : std::min(samples, kLargestPart), cut, blockOf[kUpdate],
+        reserveRows(inOne ? samples : std::min(samples, kLargestPart), cut, blockOf_[kUpdate],
                     [&](int64_t count) { device->reserveUpdate(context, count, lr); });
     int64_t part = inOne ? most : std::min(few, most);
     begin(part < samples);
@@ -322,7 +321,7 @@ struct Tile::Impl {
     int64_t rows = 0;
   };
   static constexpr size_t kUpdate = 2;
-  Block blockOf[3];  // of forward reads, backward reads and updates
+  Block blockOf_[3];  // of forward reads, backward reads and updates
 
   // Calls reserve(count) with `rows`, or with fewer until there is memory, if rows may be `cut`;
   // returns the last count. For a few rows, the limit is kept only if somebody has set one.

@@ -157,7 +157,7 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
         "| cells | batch | transfers | largest loss, later, mean | a quarter | end | every 1000 |",
         "|---|---|---|---|---|---|---|",
     ]
-    kinds = dict.fromkeys((r["preset"], r["batch"]) for r in rows)
+    kinds = dict.fromkeys((r["preset"], r["batch"]) for r in rows if r["transfer_every"] == "auto")
     for kind in sorted(kinds, key=lambda kind: (PRESETS.index(kind[0]), kind[1])):
         some = [r for r in rows if (r["preset"], r["batch"]) == kind]
         auto = [r for r in some if r["transfer_every"] == "auto"]
@@ -243,7 +243,7 @@ def main() -> None:
             if chosen.out:
                 with chosen.out.open("a") as file:
                     file.write(json.dumps(row) + "\n")
-    print("\n".join(losses_by_length(rows) if chosen.lengths else table(rows)))
+    print("\n".join(losses_by_length(rows) if chosen.lengths or chosen.steps else table(rows)))
 
 
 if __name__ == "__main__":

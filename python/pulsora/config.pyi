@@ -39,6 +39,7 @@ _MvType: TypeAlias = Literal[
     "pos_neg_separate",
     "pos_neg_separate_digital_sum",
     "bit_serial",
+    "bit_serial_analog_sum",
 ]
 _NoiseManagement: TypeAlias = Literal[
     "none",
@@ -162,6 +163,12 @@ _Cell: TypeAlias = Literal[
     "two_sided_pair",
     "pairs",
     "single",
+    "slices",
+    "table",
+]
+_SliceConverters: TypeAlias = Literal[
+    "apart",
+    "shared",
 ]
 _CellReference: TypeAlias = Literal[
     "digital",
@@ -196,6 +203,10 @@ _ModifierPer: TypeAlias = Literal[
     "output",
     "tile",
 ]
+_ModifierEvery: TypeAlias = Literal[
+    "forward",
+    "step",
+]
 _Clip: TypeAlias = Literal[
     "none",
     "fixed",
@@ -203,6 +214,11 @@ _Clip: TypeAlias = Literal[
     "gaussian_per_output",
     "average_channel_max",
     "learned",
+]
+_RangeGradient: TypeAlias = Literal[
+    "clip",
+    "lsq",
+    "one_sided",
 ]
 
 class UpdateParameters(Parameters):
@@ -265,7 +281,8 @@ class IOParameters(Parameters):
     """'one_pass': all inputs at once; 'pos_neg_separate': positive and negative inputs in two
     reads that are added before the ADC; 'pos_neg_separate_digital_sum': added after it;
     'ideal': one pass through an array without effects of its own; 'bit_serial': the bits of
-    DAC levels one after another, each in a read of its own, added after the ADC.
+    DAC levels one after another, each in a read of its own, added after the ADC;
+    'bit_serial_analog_sum': added before it.
     """
     inp_bound: float
     """[scaled input] >= 0. Range of the DAC, +-inp_bound; 0 is unlimited."""
@@ -280,7 +297,9 @@ class IOParameters(Parameters):
     inp_asymmetry: float
     """Negative DAC outputs are multiplied by 1 - inp_asymmetry."""
     input_slice_bits: int
-    """[bits] >= 1 and <= 8. 'bit_serial': bits of a DAC level that one read takes."""
+    """[bits] >= 1 and <= 8. 'bit_serial' and 'bit_serial_analog_sum': bits of a DAC level that
+    one read takes.
+    """
     out_bound: float
     """[scaled output] >= 0. Range of the ADC, +-out_bound; 0 is unlimited."""
     out_res: float
@@ -1227,10 +1246,27 @@ class InferenceConfig(TileConfig):
     """Programming error, drift and read noise of a device."""
     cell: _Cell
     """Devices of a weight: 'pair', one of which is at g_min; 'two_sided_pair', both of which
-    carry half of it; 'pairs' of the factors `significance`; 'single', against a reference.
+    carry half of it; 'pairs' of the factors `significance`; 'single', against a reference;
+    'slices', a pair for each digit of the weight; 'table', a pair of which each device
+    follows a table.
     """
     significance: tuple[float, ...]
     """Factors of the pairs of cell='pairs', in the order in which they are filled; at most 8."""
+    weight_bits: int
+    """>= 2 and <= 16. Bits of a weight of cell='slices', its sign included."""
+    slice_bits: int
+    """>= 1 and <= 8. Bits of each slice of cell='slices'; a divisor of weight_bits."""
+    slice_converters: _SliceConverters
+    """Converters of cell='slices': each slice has its own, and the slices are added digitally
+    ('apart'); or they are added before one ADC ('shared').
+    """
+    table_w: tuple[float, ...]
+    """Weights of the nodes of cell='table', relative to the scale: ascending from -1 to 1."""
+    table_g: tuple[float, ...]
+    """Targets of cell='table' at these nodes, as shares of the range of conductances: of the
+    device that adds, then of the device that is subtracted. Their difference is
+    proportional to the weight.
+    """
     cell_reference: _CellReference
     """Reference of cell='single': 'digital', half of the sum of the inputs is subtracted
     exactly; 'column', by a column of cells at half of the range, programmed as well.
@@ -1293,6 +1329,11 @@ class InferenceConfig(TileConfig):
     """[s] Smallest and largest time of 'noise_model'; the logarithm of the time is uniform."""
     drop_connect: float
     """>= 0 and < 1. Probability that a training read sees a weight as 0; below 1."""
+    modifier_every: _ModifierEvery
+    """When training reads draw the change of the weights anew: in each mini-batch ('forward'),
+    or once the weights have changed ('step'), so that all mini-batches of a step see the
+    same.
+    """
     clip: _Clip
     """Limit of the weights of a layer after each step of an optimiser: 'fixed', clip_value;
     'gaussian', clip_sigma standard deviations of the layer, or of each output
@@ -1305,6 +1346,16 @@ class InferenceConfig(TileConfig):
     """
     clip_value: float
     """[weight] >= 0 and <= 1e+15. Limit of 'fixed'; an upper limit of the others, unless 0."""
+    range_gradient: _RangeGradient
+    """Gradient of an input range that is learned: of a 'clip'; with the rounding of the inputs
+    too, 'lsq'; or 'one_sided', by which inputs only widen the range, and it decays.
+    """
+    range_decay: float
+    """>= 0 and <= 1. Gradient of 'one_sided', relative to the range, while enough inputs are
+    within it.
+    """
+    range_inside: float
+    """>= 0 and <= 1. Share of the inputs within the range above which 'one_sided' lets it decay."""
     forward: IOParameters
     """Periphery of the forward read."""
     backward: IOParameters
@@ -1315,6 +1366,11 @@ class InferenceConfig(TileConfig):
         noise_model: NoiseModel = ...,
         cell: _Cell = "pair",
         significance: Sequence[float] = ...,
+        weight_bits: int = 8,
+        slice_bits: int = 2,
+        slice_converters: _SliceConverters = "apart",
+        table_w: Sequence[float] = ...,
+        table_g: Sequence[float] = ...,
         cell_reference: _CellReference = "digital",
         cell_bits: int = 0,
         stuck_low: float = 0.0,
@@ -1335,9 +1391,13 @@ class InferenceConfig(TileConfig):
         modifier_g_max: float = 25.0,
         modifier_times: Sequence[float] = ...,
         drop_connect: float = 0.0,
+        modifier_every: _ModifierEvery = "forward",
         clip: _Clip = "none",
         clip_sigma: float = 2.5,
         clip_value: float = 0.0,
+        range_gradient: _RangeGradient = "clip",
+        range_decay: float = 0.001,
+        range_inside: float = 0.95,
         forward: IOParameters = ...,
         backward: IOParameters = ...,
     ) -> None: ...

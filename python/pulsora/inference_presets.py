@@ -82,9 +82,9 @@ def AnalogFoundation(**settings: Any) -> InferenceConfig:  # noqa: N802 - named 
     Buechel et al., "Analog Foundation Models" (arXiv 2505.09663), and their repository
     IBM/analog-foundation-models. Training reads add normal noise of 0.03 of each output's largest
     weight; weights are clipped to 2.5 standard deviations of their output. DAC and ADC have 254
-    steps, the ADC a range of 14 and no noise. Inputs have learned ranges: call
-    `pulsora.inference.calibrate(model, batches, rule="sigma", sigmas=18.0)` before training, there
-    with 500 batches.
+    steps, the ADC a range of 14 and no noise. Inputs have learned ranges, which inputs widen and
+    which decay by 0.01: call `pulsora.inference.calibrate(model, batches, rule="sigma",
+    sigmas=18.0)` before training, there with 500 batches.
 
     Args:
         **settings: Settings of the configuration that differ.
@@ -105,6 +105,8 @@ def AnalogFoundation(**settings: Any) -> InferenceConfig:  # noqa: N802 - named 
         "modifier_per": "output",
         "clip": "gaussian_per_output",
         "clip_sigma": 2.5,
+        "range_gradient": "one_sided",
+        "range_decay": 0.01,
         "forward": forward,
     }
     return InferenceConfig(**(given | settings))

@@ -118,9 +118,9 @@ py::object converted(SharedTile &self, py::handle x, py::handle out) {
   return to.result(self.context());
 }
 
-void take(SharedTile &self, py::handle weights) {
+void take(SharedTile &self, py::handle weights, bool isSame) {
   const InputMatrix in = inputOf(self, weights, "weights");
-  self.enqueue([in = in.view()](Tile &tile) { tile.programming().take(in); });
+  self.enqueue([in = in.view(), isSame](Tile &tile) { tile.programming().take(in, isSame); });
 }
 
 void see(SharedTile &self, py::handle number) {
@@ -196,7 +196,7 @@ void bindProgramming(py::class_<SharedTile> &tile) {
            [](SharedTile &self) {
              return self.run([](Tile &each) { return each.ageCompensation(); });
            })
-      .def("take", &take, arg("weights"))
+      .def("take", &take, arg("weights"), arg("is_same") = false)
       .def("see", &see, arg("number"))
       .def("written", &written)
       .def("conductances", &conductances, arg("which"))

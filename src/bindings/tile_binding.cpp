@@ -229,10 +229,11 @@ void reseed(SharedTile &self, py::handle seed, bool cells) {
   self.run([&](Tile &tile) { tile.reseed(number, cells); });
 }
 
-std::unique_ptr<SharedTile> withPeriphery(SharedTile &self, py::handle config) {
+// Python owns what is returned here. (From a unique_ptr, pybind11 would delete it twice when memory
+// for its own record of the object runs out.)
+SharedTile *withPeriphery(SharedTile &self, py::handle config) {
   const auto changed = readParams<TileConfig>(toValue(config, "config"), "");
-  return std::make_unique<SharedTile>(
-      self.run([&](Tile &tile) { return tile.withPeriphery(changed); }));
+  return new SharedTile(self.run([&](Tile &tile) { return tile.withPeriphery(changed); }));
 }
 
 void setEvaluated(SharedTile &self, py::handle samples) {
@@ -245,13 +246,13 @@ void loadState(SharedTile &self, const py::dict &tensors, const py::dict &values
   self.run([&](Tile &tile) { tile.loadState(state); });
 }
 
-std::unique_ptr<SharedTile> tileFromState(const py::dict &tensors, const py::dict &values,
-                                          const std::string &device, py::handle threads) {
+SharedTile *tileFromState(const py::dict &tensors, const py::dict &values,
+                          const std::string &device, py::handle threads) {
   const Context context = contextOf(device, readThreads(threads));
   const State state = toState(tensors, values);
   const py::gil_scoped_release released;
   const StandardFloats standard;
-  return std::make_unique<SharedTile>(Tile::fromState(state, context));
+  return new SharedTile(Tile::fromState(state, context));
 }
 
 void setThreads(SharedTile &self, py::handle threads) {
@@ -400,8 +401,7 @@ void bindTile(py::module_ &module) {
       "make_tile",
       [](py::handle dSize, py::handle xSize, py::handle config, py::handle seed, py::handle tileId,
          const std::string &device, py::handle threads) {
-        return std::make_unique<SharedTile>(
-            makeTile(dSize, xSize, config, seed, tileId, device, threads));
+        return new SharedTile(makeTile(dSize, xSize, config, seed, tileId, device, threads));
       },
       arg("d_size"), arg("x_size"), arg("config"), arg("seed") = 0, arg("tile_id") = 0,
       arg("device") = "cpu", arg("threads") = 1);

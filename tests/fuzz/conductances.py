@@ -29,6 +29,9 @@ CELLS: tuple[dict[str, Any], ...] = (
     {"cell": "pairs", "significance": [1, 2]},
     {"cell": "single"},
     {"cell": "two_sided_pair", "scaling_per": "tile"},
+    {"cell": "slices", "weight_bits": 6, "slice_bits": 3},
+    {"cell": "slices", "slice_converters": "shared"},
+    {"cell": "table", "table_w": [-1, 0, 1], "table_g": [0, 0.5, 0.8, 0.8, 0.5, 0]},
 )
 PLACES, TENSORS = "conductances.json", "conductances.safetensors"
 X = torch.linspace(-1.0, 1.0, 14).reshape(2, 7)

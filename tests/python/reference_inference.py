@@ -50,10 +50,11 @@ def pcm(
     tile_id: int,
     point: tuple[int, float, int],
     g_max: float = 25.0,
+    stream: int = CELLS,
 ) -> dict[str, NDArray[np.float64]]:
     """Conductances of phase-change memory devices, in the order of their numbers."""
     number, time, redraw = point
-    key = make_key(seed, tile_id, CELLS)
+    key = make_key(seed, tile_id, stream)
     reading = key_for(key_for(key, bits_of(time)), redraw)
     n = target.size
     g = target / g_max

@@ -221,7 +221,7 @@ class AnalogRead:
         v = _convert(x / (scale if scale > 0.0 else 1.0), io.inp_res, io.inp_bound, u)
         if io.inp_bound > 0.0:
             v = np.clip(v, -io.inp_bound, io.inp_bound)
-        if io.mv_type == "bit_serial":
+        if io.mv_type in {"bit_serial", "bit_serial_analog_sum"}:
             return self._read_slices(w, v, sample)
         v = self._driven(v, sample, 2 * reads)
         if io.mv_type in {"one_pass", "ideal"}:
@@ -256,10 +256,14 @@ class AnalogRead:
             self.key = part_key(own_key, 2**31 + number)
             digit = np.copysign(level // base**number % base, v)
             driven = self._driven(digit * io.inp_bound / (base - 1), sample, 0)
-            y, _ = self._convert_output(self._array(w, driven, sample, 0), sample, 0)
+            y = self._array(w, driven, sample, 0)
+            if io.mv_type == "bit_serial":
+                y, _ = self._convert_output(y, sample, 0)
             total = total + y * (base - 1) * base**number * step / io.inp_bound / zeros
         self.key = own_key
-        return total, False
+        if io.mv_type == "bit_serial":
+            return total, False
+        return self._convert_output(total, sample, 0)
 
     def _array(
         self, w: Floats, v: Floats, sample: int, index: int, seen: Floats | None = None

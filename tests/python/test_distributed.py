@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import re
+import socket
 import subprocess
 import sys
 from functools import cache
@@ -158,21 +159,35 @@ def test_four_processes_have_the_bits_of_one(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_the_example_says_the_same_in_two_processes(tmp_path: Path) -> None:
-    example = [str(ROOT / "examples" / "15_distributed.py")]
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    said = [
-        subprocess.run(  # noqa: S603 - our own program
-            [sys.executable, *arguments],
-            cwd=tmp_path,
+    assert said_by([], tmp_path) == said_by([torchrun], tmp_path) != ""
+
+
+@pytest.mark.nightly
+def test_the_example_says_the_same_on_two_machines(tmp_path: Path) -> None:
+    with socket.create_server(("localhost", 0)) as server:
+        port = server.getsockname()[1]
+    torchrun = ["-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
+    torchrun += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{port}"]
+    torchrun += ["--rdzv-id", "machines"]
+    assert said_by([], tmp_path) == said_by([torchrun, torchrun], tmp_path) != ""
+
+
+def said_by(launchers: list[list[str]], folder: Path) -> str:
+    """Runs the example in one process, or by launchers together; returns what it prints."""
+    running = [
+        subprocess.Popen(  # noqa: S603 - our own program
+            [sys.executable, *launcher, str(ROOT / "examples" / "15_distributed.py")],
+            cwd=folder,
             env=os.environ | {"OMP_NUM_THREADS": "1"},
-            capture_output=True,
+            stdout=subprocess.PIPE,
             text=True,
-            timeout=120,
-            check=True,
-        ).stdout
-        for arguments in (example, torchrun + example)
+        )
+        for launcher in launchers or [[]]
     ]
-    assert said[0] == said[1] != ""
+    said = [process.communicate(timeout=120)[0] for process in running]
+    assert [process.returncode for process in running] == [0] * len(running)
+    return "".join(said)
 
 
 @pytest.mark.parametrize(

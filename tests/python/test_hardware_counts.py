@@ -98,6 +98,10 @@ def test_bits_are_converted_one_by_one_by_hand() -> None:
         assert read["dac"] == slices * ALL * INPUTS
         assert read["adc"] == slices * ALL * OUTPUTS
         assert read["array_reads"] == slices * ALL
+        added = io.replace(mv_type="bit_serial_analog_sum")
+        read = reads_of(trained(pl.SingleConfig(forward=added)), "visible", "forward")
+        assert read["dac"] == slices * ALL * INPUTS
+        assert read["adc"] == ALL * OUTPUTS
 
 
 def test_repeats_of_bound_management_by_hand() -> None:

@@ -44,6 +44,7 @@ ROOMS = [
     "distributed",
     "graphs",
     "training_step",
+    "loops",
     "peft",
     "fit",
     "forecast",

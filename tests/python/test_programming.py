@@ -127,6 +127,22 @@ def test_compensation_gives_back_what_all_devices_lose() -> None:
     assert max(lost[rule] for rule in lost if rule != "none") < 0.25
 
 
+def test_compensation_reads_bits_that_are_added_by_one_conversion() -> None:
+    # A line of 1 is converted once, by the steps of the ADC: as in a read of one pass.
+    factors = {}
+    for rule in ("one_pass", "bit_serial", "bit_serial_analog_sum"):
+        io = pl.IOParameters(
+            mv_type=rule, inp_res=254, out_res=40, out_bound=2.0, out_noise=0.0,
+            out_nonlinearity=0.2, out_asymmetry=0.1, bound_management="none",
+        )  # fmt: skip
+        tile = made(forward=io)
+        tile.programming.program()
+        tile.programming.drift(1e6)
+        factors[rule] = tile.programming.compensation
+    assert factors["bit_serial_analog_sum"] == factors["one_pass"] == factors["bit_serial"]
+    assert factors["one_pass"] != made(forward=io.replace(out_res=0.0)).programming.compensation
+
+
 def test_programming_zeros_warns() -> None:
     tile = pl.Tile(3, 4, pl.InferenceConfig())
     with pytest.warns(UserWarning, match="all weights are 0"):

@@ -266,7 +266,7 @@ def test_when_a_step_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = [0]
     monkeypatch.setattr(training_step, "_recordable", lambda _: True)
     monkeypatch.setattr(training_step, "RecordedStep", _Graph)
-    monkeypatch.setattr(training_step, "_random_numbers", lambda _: drawn[0])
+    monkeypatch.setattr(training_step, "random_numbers", lambda _: drawn[0])
     monkeypatch.setattr(torch.cuda.CUDAGraph, "raw_cuda_graph", None, raising=False)
     monkeypatch.setattr(_Graph, "made", made := [])
     model = _model("cpu")
@@ -319,7 +319,7 @@ def test_reinits_that_wait_are_not_recorded(
 ) -> None:
     monkeypatch.setattr(training_step, "_recordable", lambda _: True)
     monkeypatch.setattr(training_step, "RecordedStep", _Graph)
-    monkeypatch.setattr(training_step, "_random_numbers", lambda _: 0)
+    monkeypatch.setattr(training_step, "random_numbers", lambda _: 0)
     monkeypatch.setattr(torch.cuda.CUDAGraph, "raw_cuda_graph", None, raising=False)
     config = pl.LRTTConfig(rank=2, reinit=reinit, transfer_every=every)
     layer = AnalogLinear(12, 4, config=config, seed=1)
@@ -345,7 +345,7 @@ def test_other_optimisers_are_refused() -> None:
 def test_a_hook_of_a_parameter_is_not_lost_in_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_step, "_recordable", lambda _: True)
     monkeypatch.setattr(training_step, "RecordedStep", _Graph)
-    monkeypatch.setattr(training_step, "_random_numbers", lambda _: 0)
+    monkeypatch.setattr(training_step, "random_numbers", lambda _: 0)
     monkeypatch.setattr(torch.cuda.CUDAGraph, "raw_cuda_graph", None, raising=False)
     model = _model("cpu")
     step = TrainingStep(model, AnalogSGD(model.parameters(), lr=0.1), loss_fn)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from pulsora import _core
 from pulsora.graphs.capture import captured
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
-from pulsora.nn.autograd.optimizer_groups import learning_rate
+from pulsora.nn.autograd.optimizer_groups import has_analog, learning_rate
 from pulsora.nn.tiles.followed_weights import follow_all, followed_layers
 from pulsora.nn.tiles.layer_update import apply_updates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from torch import Tensor, nn
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pulsora.nn.tiles.tile_array import TileArray
     from pulsora.optim import _Pulses
 
-__all__ = ["RecordedStep"]
+__all__ = ["RecordedStep", "in_gpu_memory", "repeatable"]
 
 
 class RecordedStep:
@@ -59,6 +59,10 @@ class RecordedStep:
         follow_all(self._layers)  # what happens in every step is recorded, and nothing else
         self._batch = [each.clone() for each in batch]
         device = batch[0].device
+        groups = optimizer.param_groups
+        # Numbers in GPU memory are read now, because a capture forbids it.
+        present = {id(group): learning_rate(group) for group in groups}
+        self._of_pulses = {i for i, group in enumerate(groups) if has_analog(group)}
         layers = [[tile._core for tile in array] for array in arrays]  # noqa: SLF001
         self.tiles = _core.TrainingGraph(device.index, layers)
         self._graph = torch.cuda.CUDAGraph(keep_graph=True)
@@ -68,7 +72,7 @@ class RecordedStep:
             with captured(self._graph, device):
                 self._loss = loss(self._batch)
                 analog = list(optimizer._analog())  # noqa: SLF001 - of this package
-                updates = optimizer._updates(analog)  # noqa: SLF001
+                updates = optimizer._updates(analog, present)  # noqa: SLF001
                 optimizer._use_up(analog)  # noqa: SLF001 - torch's step must not see them
                 if digital_too:
                     optimizer._step_digitally()  # noqa: SLF001
@@ -97,7 +101,10 @@ class RecordedStep:
 
     def run(self, optimizer: _Pulses, batch: Sequence[Tensor]) -> Tensor:
         """Runs the step with another batch, and returns the loss."""
-        rates = [learning_rate(group) for group in optimizer.param_groups]
+        rates = [
+            0.0 if number not in self._of_pulses and in_gpu_memory(group) else learning_rate(group)
+            for number, group in enumerate(optimizer.param_groups)
+        ]
         for kept, given in zip(self._batch, batch, strict=True):
             kept.copy_(given, non_blocking=True)
         self.tiles.run(torch.cuda.current_stream(batch[0].device).cuda_stream, rates)
@@ -107,3 +114,16 @@ class RecordedStep:
             optimizer._step_digitally()  # noqa: SLF001 - of this package
             follow_all(self._layers)
         return self._loss.clone()
+
+
+def repeatable(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the digital step of an optimiser works only on tensors on the GPU."""
+    groups = optimizer.param_groups
+    if isinstance(optimizer, torch.optim.SGD):  # which reads an lr in GPU memory
+        return not any(map(in_gpu_memory, groups))
+    return all(group.get("capturable", False) for group in groups)
+
+
+def in_gpu_memory(group: Mapping[str, Any]) -> bool:
+    """Whether the lr of a group is a tensor on a GPU; to read it is to wait for the GPU."""
+    return isinstance(group["lr"], torch.Tensor) and group["lr"].is_cuda

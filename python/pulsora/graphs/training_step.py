@@ -12,7 +12,8 @@ from torch import nn
 
 from pulsora._internal.checks import require_boolean
 from pulsora.graphs.hooks import hooks, hooks_of_parameter, hooks_of_step
-from pulsora.graphs.recorded_step import RecordedStep
+from pulsora.graphs.random_numbers import random_numbers
+from pulsora.graphs.recorded_step import RecordedStep, in_gpu_memory, repeatable
 from pulsora.graphs.several_processes import BY_DDP, by_ddp, process_group
 from pulsora.nn.autograd.analog_parameter import AnalogParameter, analog_arrays
 from pulsora.nn.autograd.optimizer_groups import learning_rate
@@ -75,7 +76,8 @@ class TrainingStep:
 
     A recorded step does not repeat Python code beside tensors: hooks, prints, decisions that depend
     on numbers. A step that cannot be recorded runs as the plain loop, and one warning says why:
-    hooks of modules, parameters or the optimiser, random numbers of torch (dropout), gates of
+    hooks of modules, parameters or the optimiser, random numbers of torch, NumPy or
+    Python (dropout), gates of
     adapters, messages by gloo, anything that waits for the GPU, more than eight shapes of the
     batch. With `amp=True`, steps are plain without a warning.
 
@@ -129,7 +131,7 @@ class TrainingStep:
         self._graphs: dict[Any, RecordedStep] = {}
         self._seen: dict[Any, int] = {}
         self._draws = False
-        self._digital_too = _repeatable(optimizer)
+        self._digital_too = repeatable(optimizer)
         self._since_record = _RATES_CHANGE_OFTEN
 
     def __call__(self, *batch: Tensor) -> Tensor:
@@ -152,6 +154,10 @@ class TrainingStep:
                 "a step takes tensors, as step(x, target): the inputs of the model, then what "
                 f"loss_fn gets; not ({given})"
             )
+        return self._make(batch)
+
+    def _make(self, batch: Sequence[Tensor]) -> Tensor:
+        """Makes a step with the tensors of a batch, and returns the loss."""
         group = process_group(self.model)
         if group is not None:
             return self._together(group, batch)
@@ -171,7 +177,7 @@ class TrainingStep:
         self.optimizer.zero_grad()
         place = batch[-1].device.type
         with torch.autocast(place, torch.bfloat16) if self.amp else nullcontext():
-            loss = self.loss_fn(self.model(*batch[:-1]), batch[-1])
+            loss = self._forward(batch)
         if not isinstance(loss, torch.Tensor):
             raise TypeError(
                 f"loss_fn returned a {type(loss).__name__}; a step has one loss: return a scalar "
@@ -184,6 +190,9 @@ class TrainingStep:
             self.before_step()
         return loss.detach()
 
+    def _forward(self, batch: Sequence[Tensor]) -> Tensor:
+        return self.loss_fn(self.model(*batch[:-1]), batch[-1])
+
     def _key(self, batch: Sequence[Tensor]) -> Any:  # noqa: ANN401
         """Returns what tells the graph of a batch from others; None if its step is plain."""
         if self.plain_because is not None or not _recordable(batch):
@@ -192,10 +201,11 @@ class TrainingStep:
 
     def _plainly(self, batch: Sequence[Tensor]) -> Tensor:
         """Makes a step by the plain loop, and returns the loss."""
-        drawn = _random_numbers(batch[0])
+        watched = self.plain_because is None and not self._draws
+        drawn = random_numbers(batch[0]) if watched else None
         loss = self.loss(batch)
         self.optimizer.step()
-        self._draws = self._draws or _random_numbers(batch[0]) != drawn
+        self._draws = self._draws or (watched and random_numbers(batch[0]) != drawn)
         return loss
 
     def _together(self, group: ProcessGroup, batch: Sequence[Tensor]) -> Tensor:
@@ -324,7 +334,7 @@ class TrainingStep:
             "parameters have hooks, which would not run": any(
                 map(hooks_of_parameter, self.model.parameters())
             ),
-            "the model draws random numbers of torch, as for dropout": self._draws,
+            "the model draws random numbers of torch, NumPy or Python, as for dropout": self._draws,
             "'auto' transfers and re-inits that are 'orthogonal' or 'svd' wait for the GPU": any(
                 each.facts.waits_for_host for each in arrays
             ),
@@ -339,9 +349,7 @@ class TrainingStep:
     def _rates(self) -> list[Any]:
         """Returns the learning rates that are constants of a graph; None if in GPU memory."""
         return [
-            None
-            if isinstance(group["lr"], torch.Tensor) and group["lr"].is_cuda
-            else learning_rate(group)
+            None if in_gpu_memory(group) else learning_rate(group)
             for group in (self.optimizer.param_groups if self._digital_too else ())
         ]
 
@@ -379,16 +387,3 @@ def _recordable(batch: Sequence[object]) -> bool:
     return len(batch) > 0 and all(
         isinstance(each, torch.Tensor) and each.is_cuda and not each.requires_grad for each in batch
     )
-
-
-def _repeatable(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether the digital step works only on tensors on the GPU."""
-    plain = isinstance(optimizer, torch.optim.SGD)
-    return plain or all(group.get("capturable", False) for group in optimizer.param_groups)
-
-
-def _random_numbers(batch: Tensor) -> int:
-    """Returns the number of random numbers that torch has drawn on the GPU of a batch."""
-    if not batch.is_cuda:
-        return 0
-    return int(torch.cuda.default_generators[batch.device.index or 0].get_offset())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from pulsora.inference.exact_reads import exact_reads, layers_by_name
-from pulsora.inference.folding import called
+from pulsora.inference.folding import called, reads_slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -89,7 +89,8 @@ def calibrate_outputs(
     the steps of the ADC (`out_res`, a share of the range) become finer or coarser with it: a gain
     before a fixed converter. Bound management is switched off, because samples beyond the range are
     meant to be clipped. Call `calibrate` first, if inputs have fixed ranges: the sums are in units
-    of the scaled inputs.
+    of the scaled inputs. Slices with converters of their own share one range, and the sums of all
+    of them are counted.
 
     Args:
         model: A model in eval() with layers of InferenceConfig.
@@ -202,10 +203,22 @@ def _sums(layer: AnalogModule, x: Tensor) -> list[Tensor]:
         for col, tile in zip(array.cols, tiles, strict=True):
             lines = array.lines(i, col)
             scale = torch.tensor(tile.programming.scales, device=x.device)
-            weights = matrix[row, col] / scale.clamp(min=1e-30)[:, None]
+            weights = (matrix[row, col] / scale.clamp(min=1e-30)[:, None]).clamp(-1.0, 1.0)
             alpha = _alpha(array.config.forward, x[:, lines])
-            found.append((seen[:, lines] @ weights.clamp(-1.0, 1.0).t()) / alpha)
+            found += [(seen[:, lines] @ part.t()) / alpha for part in _parts(array.config, weights)]
     return found
+
+
+def _parts(config: Any, weights: Tensor) -> list[Tensor]:  # noqa: ANN401 - InferenceConfig
+    """Returns what arrays with converters of their own hold of weights in [-1, 1]."""
+    if not reads_slices(config):
+        return [weights]
+    whole = (weights.abs() * (2 ** (config.weight_bits - 1) - 1)).round().int()
+    most = 2**config.slice_bits - 1
+    return [
+        ((whole >> shift) & most) / most * weights.sign()
+        for shift in range(0, config.weight_bits - 1, config.slice_bits)
+    ]
 
 
 def _alpha(forward: Any, x: Tensor) -> Tensor:  # noqa: ANN401 - IOParameters

@@ -167,6 +167,10 @@ def _described(layer: AnalogModule) -> dict[str, Any]:
         "g_min": config.noise_model.g_min,
         "g_max": config.noise_model.g_max,
     }
+    if config.cell == "slices":
+        entry |= {"weight_bits": config.weight_bits, "slice_bits": config.slice_bits}
+    if config.cell == "table":
+        entry |= {"table_w": list(config.table_w), "table_g": list(config.table_g)}
     if layer.input_range is not None:
         entry["input_range"] = float(layer.input_range)
     return entry
@@ -193,7 +197,7 @@ def _measured(
     """Returns the checked conductances of the tiles of a layer."""
     own = _described(layer)
     entry = places[name]
-    for key in ("shape", "tiles", "cell", "significance", "g_min", "g_max"):
+    for key in own.keys() - {"input_range"}:
         found = entry.get(key) if isinstance(entry, dict) else None
         if found != own[key]:
             raise ValueError(

@@ -74,6 +74,7 @@ _EXACT_CELLS: dict[str, Any] = {
     "read_window": 0.0,
     "compensation_read": "exact",
 }
+_DIGITS = "digits of weights"
 _PAIRS = "more devices a weight (cell='pairs'), or training with modifier='noise_model'"
 
 
@@ -171,11 +172,18 @@ def explain(
     for name, x in inputs.items():
         layer = layers[name]
         point = (programming, after, chip)
+        exact = layer.held.product(x, layer.carrier.detach())  # type: ignore[union-attr]
+        norm = float(exact.norm())
+        plain = exact
+        still = _still(layer.config)
+        if still is not None:  # of digits, which all other sources have in common
+            plain = _outputs(layer, x, still, point)
         for source, config, programmed, remedy in _variants(layer.config):
-            error = _error(layer, x, config, point if programmed else None)
+            y = _outputs(layer, x, config, point if programmed or still is not None else None)
+            error = _relative(y - (exact if source == _DIGITS else plain), norm)
             if error > _ROUNDING:
                 sources.append(ErrorSource(name, source, error, remedy))
-        totals[name] = _error(layer, x, layer.config, point)
+        totals[name] = _relative(_outputs(layer, x, layer.config, point) - exact, norm)
     ordered = tuple(sorted(sources, key=lambda each: -each.error))
     return ErrorReport(ordered, totals, after)
 
@@ -187,6 +195,9 @@ def _variants(config: Any) -> Iterator[tuple[str, Any, bool, str]]:  # noqa: ANN
     scales = ("prog_noise_scale", "drift_scale", "read_noise_scale")
     exact = config.replace(forward=perfect, **_EXACT_CELLS)
     still = model.replace(**dict.fromkeys(scales, 0.0))
+    sliced = config.cell == "slices"
+    if sliced:
+        yield _DIGITS, exact.replace(noise_model=still), True, "more weight_bits"
     drift = "compensation='global'" if config.compensation == "none" else "readapt(), or " + _PAIRS
     for source, scale, remedy in zip(
         ("programming", "drift", "read noise"), scales, (_PAIRS, drift, _PAIRS), strict=True
@@ -208,24 +219,34 @@ def _variants(config: Any) -> Iterator[tuple[str, Any, bool, str]]:  # noqa: ANN
     quiet = config.forward.replace(**_QUIET)
     for source, (fields, remedy) in _PERIPHERY.items():
         settings = {field: getattr(config.forward, field) for field in fields}
-        yield source, exact.replace(forward=quiet.replace(**settings)), False, remedy
+        alone = exact.replace(forward=quiet.replace(**settings))
+        yield source, alone.replace(noise_model=still) if sliced else alone, False, remedy
 
 
-def _error(
+def _still(config: Any) -> Any:  # noqa: ANN401
+    """Returns the configuration of slices with no error but their digits; None without slices."""
+    found = (made for source, made, _, _ in _variants(config) if source == _DIGITS)
+    return next(found, None)
+
+
+def _relative(error: Tensor, norm: float) -> float:
+    return float(error.norm()) / norm if norm > 0.0 else 0.0
+
+
+def _outputs(
     layer: AnalogModule,
     x: Tensor,
     config: Any,  # noqa: ANN401
     point: tuple[int, float, int] | None,
-) -> float:
-    """Returns the relative error of a layer's outputs with another configuration of its tiles."""
+) -> Tensor:
+    """Returns a layer's outputs with another configuration of its tiles."""
     held: Any = layer.held
     array = held.array
     weight = layer.carrier.detach()
-    exact = held.product(x, weight)
     limit = 1.0 if layer.input_range is None else float(layer.input_range)
     matrix = weight.reshape(array.shape).float().cpu().numpy()
     scaled = (x / limit).contiguous()
-    seen = torch.zeros_like(exact)
+    seen = torch.zeros(len(x), array.shape[0], dtype=x.dtype, device=x.device)
     for i, (row, tiles) in enumerate(zip(array.rows, array.grid, strict=True)):
         for col, tile in zip(array.cols, tiles, strict=True):
             made = Tile(
@@ -244,5 +265,4 @@ def _error(
             lines = scaled[:, array.lines(i, col)].cpu().numpy()
             y = torch.from_numpy(made.forward(lines, evaluation=True))
             seen[:, row] += limit * y.to(seen.device)
-    norm = float(exact.norm())
-    return float((seen - exact).norm()) / norm if norm > 0.0 else 0.0
+    return seen

@@ -17,10 +17,22 @@ if TYPE_CHECKING:
 
     from pulsora.nn.tiles.held_weights import HeldWeights
 
-__all__ = ["called", "first_mixing_layer", "folded", "points_of_a_pass", "program_points"]
+__all__ = [
+    "called",
+    "first_mixing_layer",
+    "folded",
+    "points_of_a_pass",
+    "program_points",
+    "reads_slices",
+]
 
 _ROWS_ON_CPU = 2048  # of a folded batch; more gain nothing
 _PROBED = 4  # samples of the probe
+
+
+def reads_slices(config: Any) -> bool:  # noqa: ANN401 - InferenceConfig
+    """Whether a programmed array is read slice by slice, each by converters of its own."""
+    return bool(config.cell == "slices" and config.slice_converters == "apart")
 
 
 def program_points(
@@ -73,8 +85,11 @@ def points_of_a_pass(model: nn.Module, x: Any, memory: float) -> int:  # noqa: A
     """Returns how many points fit into a pass over a batch, with this share of the free memory."""
     layers = held_layers(model)
     device = layers[0][1].device
-    windowed = layers[0][0].array.config.read_window > 0.0  # type: ignore[attr-defined]
-    weights = sum(4 * weight.numel() * (1 + windowed) for _, weight in layers)
+    config: Any = layers[0][0].array.config
+    numbers = 1 + (config.read_window > 0.0)
+    if reads_slices(config):
+        numbers *= -(-(config.weight_bits - 1) // config.slice_bits)
+    weights = sum(4 * weight.numel() * numbers for _, weight in layers)
     few, _ = _recorded(model, _mapped(x, lambda tensor: tensor[:1]))
     outputs = 8 * sum(output.numel() for _, output in few)
     rows = max((tensor.shape[0] for tensor in _tensors(x) if tensor.ndim), default=1)

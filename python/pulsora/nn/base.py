@@ -20,7 +20,7 @@ from pulsora.nn.autograd.gated_product import flat_gate
 from pulsora.nn.autograd.readonly_weight import weight_copy
 from pulsora.nn.autograd.tile_product import read_tiles, require_untraced
 from pulsora.nn.inputs import output_type, require_input, require_type
-from pulsora.nn.master import WeightCarrier, learns_range, require_digital
+from pulsora.nn.master import WeightCarrier, learns_range, require_digital, require_range
 from pulsora.nn.options import are_blank, place_of, require_none, whole_signature
 from pulsora.nn.tiles.followed_weights import FollowedWeights
 from pulsora.nn.tiles.layer_names import described
@@ -134,6 +134,7 @@ class AnalogModule(WeightCarrier):
         if config.facts.digital_weight:
             require_digital(config.facts, weight_scaling, analog_bias=self.analog_bias)
         input_range = None
+        require_range(config)
         if learns_range(config):
             # The layer divides inputs by its parameter, and the range of its tiles is 1.
             forward = config.forward  # type: ignore[attr-defined]

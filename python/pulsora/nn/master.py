@@ -9,7 +9,7 @@ from torch import nn
 
 from pulsora import _core
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
-from pulsora.nn.autograd.input_range import with_range
+from pulsora.nn.autograd.input_range import Decay, with_range
 from pulsora.nn.autograd.master_product import read_held
 from pulsora.nn.autograd.tile_product import NOT_TRACED, not_traced
 from pulsora.nn.autograd.weight_limit import with_limit
@@ -132,7 +132,12 @@ class WeightCarrier(TiledModule):
                 )
             self._has_range = True
         size = size.float().clamp(min=1e-30)
-        scaled = with_range(x, limit) / size
+        config: Any = self.held.array.config
+        rule = config.range_gradient
+        rounds = rule == "lsq" and torch.is_grad_enabled()
+        seen = self.held.converted(x.detach() / size) if rounds else None
+        decay = Decay(config.range_decay, config.range_inside) if rule == "one_sided" else None
+        scaled = with_range(x, limit, seen=seen, decay=decay) / size
         y = read_held(scaled, weight, None, self.held, rows) * size
         return y if bias is None else y + bias
 
@@ -376,6 +381,25 @@ def learns_range(config: Any) -> bool:  # noqa: ANN401 - TileConfig
         return False
     forward = config.forward
     return not forward.is_perfect and bool(forward.noise_management == "input_range")
+
+
+def require_range(config: Any) -> None:  # noqa: ANN401 - TileConfig
+    """Raises ConfigError for a gradient of input ranges that a configuration does not have."""
+    rule = getattr(config, "range_gradient", "clip")
+    if rule == "clip":
+        return
+    forward = config.forward
+    if not learns_range(config):
+        raise _core.ConfigError(
+            f"range_gradient is '{rule}', and forward.noise_management is "
+            f"'{forward.noise_management}', so that no input range is learned; set it to "
+            "'input_range', with forward.is_perfect = False"
+        )
+    if rule == "lsq" and forward.inp_res == 0.0:
+        raise _core.ConfigError(
+            "range_gradient is 'lsq', and forward.inp_res is 0, so that inputs are not rounded; "
+            "give the steps of the DAC, or range_gradient='clip'"
+        )
 
 
 def require_digital(facts: CompoundFacts, weight_scaling: object, *, analog_bias: bool) -> None:

@@ -41,7 +41,7 @@ from pulsora.nn.tiles.twins import warn_of_twins
 from pulsora.optim.in_backward import BackwardPulses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from torch import Tensor
     from torch.optim.optimizer import ParamsT
@@ -243,8 +243,13 @@ class _Pulses(torch.optim.Optimizer):
         for _, parameter in self._analog():
             parameter.used_by = None
 
-    def _updates(self, analog: _Analog) -> list[LayerUpdate]:
-        """Returns the pulsed updates by the present gradients of analog layers."""
+    def _updates(
+        self, analog: _Analog, rates: Mapping[int, float] | None = None
+    ) -> list[LayerUpdate]:
+        """Returns the pulsed updates by the present gradients of analog layers.
+
+        `rates` has learning rates by the ids of groups; by default they are those of the groups.
+        """
         updates = []
         for group, parameter in analog:
             found = parameter.grad
@@ -256,7 +261,7 @@ class _Pulses(torch.optim.Optimizer):
                 if pairs and group.get("maximize"):
                     pairs = gradient.scaled(-1.0).pairs
                 samples = parameter.array.prepared(pairs)
-                lr = learning_rate(group)
+                lr = learning_rate(group) if rates is None else rates[id(group)]
             updates.append(LayerUpdate(parameter.array, lr, samples, gradient.factors))
         return updates
 

@@ -55,11 +55,21 @@ class Programmable {
   /// Returns to reads of the weights themselves.
   virtual void unprogram(const Context &context) = 0;
 
-  /// Takes weights, as a layer holds them, before a read. A programming becomes stale.
-  virtual void take(const Context &context, MatrixView<const float> weights) = 0;
+  /// Takes weights, as a layer holds them, before a read. A programming becomes stale. `isSame`:
+  /// the weights have not changed since they were taken last.
+  virtual void take(const Context &context, MatrixView<const float> weights, bool isSame) = 0;
   /// Lets the next backward reads see the weights as the training read of the mini-batch `number`
   /// saw them (Counters::batch), with the same modification.
   virtual void see(uint64_t number) = 0;
+  /// The number of see(), or of the last forward read that trained, and whether the next one
+  /// begins a step.
+  struct TrainingRead {
+    uint64_t number;
+    bool isNewStep;
+  };
+  virtual TrainingRead trainingRead() const = 0;
+  /// Returns to an earlier trainingRead(), of before a read that was refused.
+  virtual void restore(const TrainingRead &read) = 0;
   /// The weights as they were written.
   virtual MatrixView<const float> written() const = 0;
   /// Devices of a cell, which have neighbouring numbers.

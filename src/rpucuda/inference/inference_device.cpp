@@ -22,6 +22,12 @@ constexpr const char *kChip = "programming/chip";
 constexpr const char *kForwardSamples = "programming/forward_samples";
 constexpr const char *kBackwardSamples = "programming/backward_samples";
 constexpr const char *kTrainingRead = "training_read";
+constexpr const char *kNewStep = "new_step";  // with modifier_every = 'step' alone
+
+/// Prefix of the reads of slice k in a direction.
+std::string nameOfReads(int k, const char *direction) {
+  return k == 0 ? direction : message("slice_", k, "/", direction);
+}
 
 }  // namespace
 
@@ -32,6 +38,7 @@ std::unique_ptr<AnalogDevice> InferenceParams::make(const CompoundSite &site) co
 InferenceDevice::InferenceDevice(const InferenceParams &params, const CompoundSite &site)
     : params_(params),
       cell_(cellEncoding(params.cell, params.significance, params.cell_bits)),
+      parts_(params.parts()),
       keys_(site.keys),
       dSize_(site.dSize),
       xSize_(site.xSize),
@@ -50,6 +57,7 @@ InferenceDevice::InferenceDevice(const InferenceParams &params, const CompoundSi
             keys_.ofRead(0, Role::Read)),
       readout_(site.context, site.periphery.forward, Pass::Forward, xSize_, dSize_,
                {keys_.of(0, Role::Readout), keys_.ofRead(0, Role::Read).spreads}) {
+  makeSlices(site);
   if (params.read_window == 0.0f) return;
   const IOParameters &forward = site.periphery.forward;
   PULSORA_CHECK(ConfigError, !forward.is_perfect, "read_window is ", params.read_window,
@@ -69,8 +77,17 @@ void InferenceDevice::forward(const Context &context, MatrixView<const float> x,
     return;
   }
   const bool training = !isEvaluation(c.forwardSamples);
-  if (training && params_.modifies()) trainingRead_ = c.batch;
-  pass_.forward().run(context, seen(context, training), x, y, c.forwardSamples);
+  if (training && params_.modifies() &&
+      (isNewStep_ || params_.modifier_every == ModifierEvery::Forward)) {
+    trainingRead_ = c.batch;
+    isNewStep_ = false;
+  }
+  const Seen array = seen(context, training);
+  if (array.slices) {
+    readSlices(context, Pass::Forward, array.slices, x, y, c.forwardSamples);
+  } else {
+    pass_.forward().run(context, rowMajor(array.weights, dSize_, xSize_), x, y, c.forwardSamples);
+  }
   forRows(context, y.rows, y.cols, FactorOfColumns{y, outFactor_.data(), y});
 }
 
@@ -78,11 +95,16 @@ void InferenceDevice::backward(const Context &context, MatrixView<const float> d
                                MatrixView<float> dx, const Counters &c) {
   PULSORA_CHECK(StateError, points_.empty(), "the array is read at ", points_.size(),
                 " points together, which has no backward read; call drift() first");
-  const MatrixView<const float> weights = seen(context, !isEvaluation(c.backwardSamples));
+  const Seen array = seen(context, !isEvaluation(c.backwardSamples));
   scaled_.reserve(context, d.size());
   const MatrixView<float> scaled = rowMajor(scaled_.data(), d.rows, d.cols);
   forRows(context, d.rows, d.cols, FactorOfColumns{d, outFactor_.data(), scaled});
-  pass_.backward().run(context, weights.transposed(), scaled, dx, c.backwardSamples);
+  if (array.slices && !pass_.backward().parameters().is_perfect) {
+    readSlices(context, Pass::Backward, array.slices, scaled, dx, c.backwardSamples);
+    return;
+  }
+  pass_.backward().run(context, rowMajor(array.weights, dSize_, xSize_).transposed(), scaled, dx,
+                       c.backwardSamples);
 }
 
 void InferenceDevice::update(const Context &context, MatrixView<const float> x,
@@ -113,27 +135,35 @@ void InferenceDevice::setWeights(const Context &context, MatrixView<const float>
   copy(context, weights, rowMajor(weights_.data(), dSize_, xSize_));
 }
 
+void InferenceDevice::take(const Context &context, MatrixView<const float> weights, bool isSame) {
+  const bool isNewStep = isNewStep_ || !isSame;
+  setWeights(context, weights, {});
+  isNewStep_ = isNewStep;
+}
+
 // --- what reads see
 
 void InferenceDevice::changed() {
   dirty_ = true;
+  isNewStep_ = true;
   points_.clear();
   if (isProgrammed()) status_ = Status::Stale;
 }
 
-MatrixView<const float> InferenceDevice::seen(const Context &context, bool training) {
+InferenceDevice::Seen InferenceDevice::seen(const Context &context, bool training) {
   PULSORA_CHECK(StateError, !isStale(),
                 "the weights changed after they were programmed, and the programmed array no "
                 "longer stands for them; program it again, or return to the weights by "
                 "unprogram()");
-  if (isProgrammed()) return matrix(realised_);
+  const float *slices = isApart() ? slices_.data() : nullptr;
+  if (isProgrammed()) return {realised_.data(), slices};
   if (dirty_) normalise(context);
   if (training && params_.modifies()) {
     if (!isModified_ || modifiedRead_ != trainingRead_) modify(context);
-    return matrix(realised_);
+    return {realised_.data(), params_.modifier == Modifier::NoiseModel ? slices : nullptr};
   }
   if (isModified_) restoreScales(context);
-  return matrix(wanted_);
+  return {wanted_.data(), nullptr};
 }
 
 void InferenceDevice::takeQuantiles(const Context &context) {
@@ -173,7 +203,7 @@ void InferenceDevice::normalise(const Context &context) {
 void InferenceDevice::restoreScales(const Context &context) {
   copy(context, rowMajor<const float>(scale_.data(), 1, dSize_),
        rowMajor(outFactor_.data(), 1, dSize_));
-  pass_.forward().setCellVariance(nullptr);
+  setVariances(nullptr);
   isModified_ = false;
 }
 
@@ -188,16 +218,21 @@ double InferenceDevice::modifierTime(uint64_t number) const {
   return std::exp(low + u * (high - low));
 }
 
+void InferenceDevice::reserveArray(const Context &context) {
+  realised_.reserve(context, cells());
+  if (isApart()) slices_.reserve(context, numbersOfRead());
+  if (isWindowed()) variance_.reserve(context, numbersOfRead());
+}
+
 void InferenceDevice::modify(const Context &context) {
-  realised_.reserve(context, dSize_ * xSize_);
-  if (isWindowed()) variance_.reserve(context, dSize_ * xSize_);
+  reserveArray(context);
   const uint64_t number = trainingRead_;
   if (params_.modifier == Modifier::NoiseModel) {
     const uint64_t programming = modifierProgramming(number);
     const ProgrammedPoint point{programming, modifierTime(number), 0, 0};
     takeReference(context, point);
-    realiseCompensated(context, point, realised_.data(), cellVariance(), outFactor_.data());
-    pass_.forward().setCellVariance(cellVariance());
+    realiseCompensated(context, point, realised(), outFactor_.data());
+    setVariances(cellVariance());
   } else {
     restoreScales(context);
   }
@@ -218,13 +253,18 @@ void InferenceDevice::modify(const Context &context) {
     modifier.key = keys_.of(0, Role::Cells);
     modifier.number = number;
     modifier.weights = weights_.data();
-    modifier.made = params_.modifier == Modifier::NoiseModel ? realised_.data() : nullptr;
     modifier.scale = scale_.data();
     modifier.largest = largest_.data();
-    modifier.cells = dSize_ * xSize_;
+    modifier.cells = cells();
     modifier.cols = xSize_;
-    modifier.to = realised_.data();
-    forEach(context, (dSize_ * xSize_ + 7) / 8, modifier);
+    const auto apply = [&](float *to) {
+      modifier.made = params_.modifier == Modifier::NoiseModel ? to : nullptr;
+      modifier.to = to;
+      forEach(context, (cells() + 7) / 8, modifier);
+    };
+    apply(realised_.data());
+    for (int k = 0; isApart() && modifier.made && k < parts_.count; ++k)
+      apply(slices_.data() + k * cells());
   }
   isModified_ = true;
   modifiedRead_ = number;
@@ -235,8 +275,10 @@ void InferenceDevice::modify(const Context &context) {
 void InferenceDevice::saveTo(const Context &context, State &state,
                              const std::string &prefix) const {
   state.put(context, prefix + "weights", Tensor::Type::F32, {dSize_, xSize_}, weights_);
-  pass_.forward().saveTo(context, state, prefix + "forward/");
-  pass_.backward().saveTo(context, state, prefix + "backward/");
+  for (int k = 0; k < arraysOfRead(); ++k) {
+    passOf(k).forward().saveTo(context, state, prefix + nameOfReads(k, "forward/"));
+    passOf(k).backward().saveTo(context, state, prefix + nameOfReads(k, "backward/"));
+  }
   state.values[prefix + kStatus] = Value(static_cast<int64_t>(status_));
   state.values[prefix + kNumber] = Value(point_.number);
   state.values[prefix + kTime] = Value(point_.time);
@@ -248,6 +290,8 @@ void InferenceDevice::saveTo(const Context &context, State &state,
   state.values[prefix + kForwardSamples] = Value(counters_.forwardSamples);
   state.values[prefix + kBackwardSamples] = Value(counters_.backwardSamples);
   state.values[prefix + kTrainingRead] = Value(trainingRead_);
+  if (params_.modifier_every == ModifierEvery::Step)
+    state.values[prefix + kNewStep] = Value(static_cast<int64_t>(isNewStep_));
   state.values[prefix + kPastForward] = Value(pastForward_);
   state.values[prefix + kPastBackward] = Value(pastBackward_);
 }
@@ -267,14 +311,19 @@ void InferenceDevice::loadFrom(const Context &context, const State &state,
   counters.forwardSamples = state.counter(prefix + kForwardSamples, kMostCounted);
   counters.backwardSamples = state.counter(prefix + kBackwardSamples, kMostCounted);
   const uint64_t trainingRead = state.counter(prefix + kTrainingRead, kMostCounted);
+  const bool isNewStep =
+      state.values.count(prefix + kNewStep) == 0 || state.counter(prefix + kNewStep, 1) == 1;
   const auto past = [&](const char *name) {
     return state.values.count(prefix + name) ? state.counter(prefix + name) : 0;
   };
   state.take(context, prefix + "weights", Tensor::Type::F32, {dSize_, xSize_}, weights_);
-  pass_.forward().loadFrom(context, state, prefix + "forward/");
-  pass_.backward().loadFrom(context, state, prefix + "backward/");
+  for (int k = 0; k < arraysOfRead(); ++k) {
+    passOf(k).forward().loadFrom(context, state, prefix + nameOfReads(k, "forward/"));
+    passOf(k).backward().loadFrom(context, state, prefix + nameOfReads(k, "backward/"));
+  }
   unprogram(context);
   trainingRead_ = trainingRead;
+  isNewStep_ = isNewStep;
   if (state.tensors.count(prefix + kMeasured)) {
     measured_.reserve(context, dSize_ * xSize_ * devicesOfCell());
     state.take(context, prefix + kMeasured, Tensor::Type::F32, {dSize_, xSize_, devicesOfCell()},

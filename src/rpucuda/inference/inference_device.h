@@ -2,196 +2,12 @@
 
 #include <vector>
 
-#include "compounds/compound_model.h"
 #include "compounds/programmable.h"
 #include "core/scratch.h"
-#include "inference/compensation.h"
-#include "inference/modifiers.h"
+#include "inference/inference_parameters.h"
 #include "noise_models/realise.h"
 
 namespace pulsora {
-
-/// The weights that share a scale.
-enum class ScalingPer { Output, Tile };
-template <>
-struct EnumNames<ScalingPer> {
-  static constexpr const char *kNames[] = {"output", "tile"};
-};
-
-/// The rule by which layers limit their weights after a step of an optimiser.
-enum class WeightClip { None, Fixed, Gaussian, GaussianPerOutput, AverageChannelMax, Learned };
-template <>
-struct EnumNames<WeightClip> {
-  static constexpr const char *kNames[] = {
-      "none", "fixed", "gaussian", "gaussian_per_output", "average_channel_max", "learned"};
-};
-
-/// Weights that are trained digitally, and programmed once into an array whose devices drift.
-struct InferenceParams : CompoundBase {
-  static constexpr const char *kKind = "inference";
-  static constexpr const char *kName = "InferenceConfig";
-  static constexpr const char *kDoc =
-      "Weights that are trained digitally, then programmed once into an array whose devices drift.";
-  static constexpr bool kPulses = false;
-
-  NoiseModelParams noise_model;
-  CellKind cell = CellKind::Pair;
-  FloatList significance = listOf(1.0f);
-  CellReference cell_reference = CellReference::Digital;
-  int cell_bits = 0;
-  float stuck_low = 0.0f;
-  float stuck_high = 0.0f;
-  ScalingPer scaling_per = ScalingPer::Output;
-  float scaling_quantile = 1.0f;
-  float read_window = 0.0f;
-  Compensation compensation = Compensation::Global;
-  CompensationRead compensation_read = CompensationRead::Converters;
-  Modifier modifier = Modifier::None;
-  float modifier_std = 0.05f;
-  ScalingPer modifier_per = ScalingPer::Output;
-  float modifier_range = 0.0f;
-  float modifier_res = 0.0f;
-  bool modifier_sto_round = false;
-  float modifier_clip = 0.6f;
-  FloatList modifier_coeff = listOf(0.26348f, 1.9650f, -1.1731f);
-  float modifier_g_max = 25.0f;
-  FloatList modifier_times = listOf(1.0f, 31536000.0f);
-  float drop_connect = 0.0f;
-  WeightClip clip = WeightClip::None;
-  float clip_sigma = 2.5f;
-  float clip_value = 0.0f;
-
-  static TilePeriphery defaults() {
-    TilePeriphery s;
-    s.backward.is_perfect = true;
-    return s;
-  }
-  template <class Visitor>
-  static void fields(Visitor &f) {
-    arrayFields(f);
-    trainingFields(f);
-  }
-  template <class Visitor>
-  static void arrayFields(Visitor &f) {
-    using P = InferenceParams;
-    f(&P::noise_model, "noise_model", anyNumber(), "",
-      "Programming error, drift and read noise of a device.");
-    f(&P::cell, "cell", anyNumber(), "",
-      "Devices of a weight: 'pair', one of which is at g_min; 'two_sided_pair', both of which "
-      "carry "
-      "half of it; 'pairs' of the factors `significance`; 'single', against a reference.");
-    f(&P::significance, "significance", positive(), "",
-      "Factors of the pairs of cell='pairs', in the order in which they are filled; at most 8.");
-    f(&P::cell_reference, "cell_reference", anyNumber(), "",
-      "Reference of cell='single': 'digital', half of the sum of the inputs is subtracted exactly; "
-      "'column', by a column of cells at half of the range, programmed as well.");
-    f(&P::cell_bits, "cell_bits", between(0, 16), "",
-      "Bits of a target conductance; 0 is continuous.");
-    f(&P::stuck_low, "stuck_low", probability(), "",
-      "Share of devices that stay at g_min; a property of the chip.");
-    f(&P::stuck_high, "stuck_high", probability(), "", "Share of devices that stay at g_max.");
-    f(&P::scaling_per, "scaling_per", anyNumber(), "",
-      "Weights whose largest magnitude uses the whole range of a cell: of each 'output', or of the "
-      "'tile'.");
-    f(&P::scaling_quantile, "scaling_quantile", Range{0.0, 1.0, true, false}, "",
-      "Share of these weights that the range holds; weights beyond it are clipped. 1 is the "
-      "largest magnitude.");
-    f(&P::read_window, "read_window", nonNegative(), "s",
-      "Time that separates 1/f noise: what is slower is frozen in the conductances, what is faster "
-      "is drawn by each read; 0 freezes all of it.");
-    f(&P::compensation, "compensation", anyNumber(), "",
-      "Compensation of drift after programming: one factor from one-hot reads for the tile "
-      "('global') or for each output ('per_output'), relative to the reads at time 0 or, "
-      "'exact_reference', to the weights themselves; or 'none'.");
-    f(&P::compensation_read, "compensation_read", anyNumber(), "",
-      "The one-hot reads of the compensation: through the 'converters' of the forward read with "
-      "their noise, or 'exact'.");
-  }
-  template <class Visitor>
-  static void trainingFields(Visitor &f) {
-    using P = InferenceParams;
-    f(&P::modifier, "modifier", anyNumber(), "",
-      "Change of the weights in training reads, drawn anew for each mini-batch and seen by its "
-      "backward read too; 'noise_model': programming, drift to a time of modifier_times, read "
-      "noise and compensation as in inference.");
-    f(&P::modifier_std, "modifier_std", between(0.0, kLargestSetting), "relative",
-      "Strength of a modifier's noise.");
-    f(&P::modifier_per, "modifier_per", anyNumber(), "",
-      "Weights whose largest magnitude a modifier refers to: of each 'output', or of the 'tile'.");
-    f(&P::modifier_range, "modifier_range", between(0.0, kLargestSetting), "weight",
-      "Magnitude that a modifier refers to instead; 0 takes the largest weight.");
-    f(&P::modifier_res, "modifier_res", between(0.0, 1.0), "relative",
-      "Distance of the levels of 'discretize', relative to the largest weight, and of 'dorefa'.");
-    f(&P::modifier_sto_round, "modifier_sto_round", anyNumber(), "",
-      "Whether 'discretize' rounds stochastically.");
-    f(&P::modifier_clip, "modifier_clip", between(0.0, kLargestSetting), "weight",
-      "Largest weight after 'dorefa'.");
-    f(&P::modifier_coeff, "modifier_coeff", between(-kLargestSetting, kLargestSetting), "",
-      "Coefficients of 'poly' and 'prog_noise' over |W| relative to the largest weight.");
-    f(&P::modifier_g_max, "modifier_g_max", Range{0.0, kLargestSetting, true, false}, "uS",
-      "Largest conductance to which the coefficients of 'prog_noise' belong.");
-    f(&P::modifier_times, "modifier_times", Range{0.0, kLargestSetting, true, false}, "s",
-      "Smallest and largest time of 'noise_model'; the logarithm of the time is uniform.");
-    f(&P::drop_connect, "drop_connect", Range{0.0, 1.0, false, true}, "",
-      "Probability that a training read sees a weight as 0; below 1.");
-    f(&P::clip, "clip", anyNumber(), "",
-      "Limit of the weights of a layer after each step of an optimiser: 'fixed', clip_value; "
-      "'gaussian', clip_sigma standard deviations of the layer, or of each output "
-      "('gaussian_per_output'); 'average_channel_max', the mean of the outputs' largest "
-      "magnitudes; 'learned', a parameter weight_clip of the layer for each output.");
-    f(&P::clip_sigma, "clip_sigma", between(0.0, kLargestSetting), "",
-      "Standard deviations within which 'gaussian' leaves the weights, and from which 'learned' "
-      "starts.");
-    f(&P::clip_value, "clip_value", between(0.0, kLargestSetting), "weight",
-      "Limit of 'fixed'; an upper limit of the others, unless 0.");
-  }
-  template <class Check>
-  void check(const Check &c) const {
-    const bool rounds = modifier == Modifier::Discretize ||
-                        modifier == Modifier::DiscretizeAddNormal || modifier == Modifier::DoReFa;
-    c.require(!rounds || modifier_res > 0.0f, c.path("modifier_res"),
-              " is 0, and the modifier rounds to levels; give their distance, for example 0.01");
-    c.require(clip != WeightClip::Fixed || clip_value > 0.0f, c.path("clip_value"), " is 0 with ",
-              c.path("clip"), "='fixed'; give the largest weight");
-    c.require(modifier_times.count == 2 && modifier_times.values[0] <= modifier_times.values[1],
-              c.path("modifier_times"), " must be two times, the smaller one first");
-    c.require(modifier != Modifier::NoiseModel ||
-                  static_cast<double>(modifier_times.values[1]) <= noise_model.lastTime(),
-              c.path("modifier_times"), "[1] is ", modifier_times.values[1], " s, but ",
-              c.path("noise_model"), " has numbers up to ", noise_model.lastTime(),
-              " s; give an earlier time, or set extrapolate=True in the noise model");
-    c.require(significance.count >= 1 && 2 * significance.count <= CellEncoding::kMostDevices,
-              c.path("significance"), " has ", significance.count,
-              " entries; give the factors of 1 to ", CellEncoding::kMostDevices / 2, " pairs");
-    c.require(cell == CellKind::Pairs || significance.count == 1, c.path("significance"), " has ",
-              significance.count, " entries, and ", c.path("cell"),
-              " has one pair at most; choose cell='pairs'");
-    c.require(cell == CellKind::Single || cell_reference == CellReference::Digital,
-              c.path("cell_reference"),
-              " is 'column', and cells of pairs need no reference; choose cell='single'");
-    const double shortest = 2.0 * noise_model.readDuration();
-    c.require(read_window == 0.0f || shortest > 0.0, c.path("read_window"), " is ", read_window,
-              " s, but ", c.path("noise_model"), ", ", noise_model.model().name,
-              ", has no 1/f noise; leave it at 0");
-    c.require(read_window == 0.0f || static_cast<double>(read_window) >= shortest,
-              c.path("read_window"), " is ", read_window, " s, shorter than two reads of ",
-              c.path("noise_model"), "; give ", shortest, " s at least, or 0 to freeze all noise");
-    c.require(read_window == 0.0f || cell_reference == CellReference::Digital,
-              c.path("read_window"), " is ", read_window, " s, and ", c.path("cell_reference"),
-              " is 'column', whose noise all outputs share; choose 'digital', or leave it at 0");
-    c.require(stuck_low + stuck_high <= 1.0f, c.path("stuck_low"), " and ", c.path("stuck_high"),
-              " are ", stuck_low, " and ", stuck_high, "; their sum must be <= 1");
-  }
-  CompoundFacts facts() const {
-    CompoundFacts facts;
-    facts.pulsesWritten = false;
-    facts.digitalWeight = true;
-    return facts;
-  }
-  /// Whether training reads see changed weights.
-  bool modifies() const { return modifier != Modifier::None || drop_connect > 0.0f; }
-  std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const;
-};
 
 /// Floating-point weights W [d, x], of which reads see W / s, or a realisation of its programming;
 /// the scale s of each output and the drift compensation are digital factors on the outputs.
@@ -202,7 +18,7 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   int64_t dSize() const override { return dSize_; }
   int64_t xSize() const override { return xSize_; }
   std::vector<NamedArray> arrays() override { return {}; }
-  std::vector<AnalogRead *> reads() override { return {&pass_.forward(), &pass_.backward()}; }
+  std::vector<AnalogRead *> reads() override;
   Programmable *programmable() override { return this; }
 
   void forward(const Context &context, MatrixView<const float> x, MatrixView<float> y,
@@ -240,12 +56,19 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   void drift(const Context &context, double time, uint64_t redraw) override;
   using AnalogDevice::drift;
   void unprogram(const Context &context) override;
-  void take(const Context &context, MatrixView<const float> weights) override {
-    setWeights(context, weights, {});
+  void take(const Context &context, MatrixView<const float> weights, bool isSame) override;
+  void see(uint64_t number) override {
+    if (params_.modifier_every == ModifierEvery::Forward) trainingRead_ = number;
   }
-  void see(uint64_t number) override { trainingRead_ = number; }
+  TrainingRead trainingRead() const override { return {trainingRead_, isNewStep_}; }
+  void restore(const TrainingRead &read) override {
+    trainingRead_ = read.number;
+    isNewStep_ = read.isNewStep;
+  }
   MatrixView<const float> written() const override { return matrix(weights_); }
-  int64_t devicesOfCell() const override { return cell_.devices; }
+  int64_t devicesOfCell() const override {
+    return parts_.count > 0 ? parts_.count * cell_.devices : cell_.devices;
+  }
   void getConductances(const Context &context, Conductances which, float *out) override;
   void convertInputs(const Context &context, MatrixView<const float> x,
                      MatrixView<float> out) override {
@@ -258,12 +81,39 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
  private:
   enum class Status { Unprogrammed, Programmed, Stale };
 
+  /// A realisation: weights [dSize, xSize]; of slices with converters of their own, what these see
+  /// [slices, dSize, xSize]; with a read window, the variances of what is read.
+  struct RealisedArray {
+    float *weights;
+    float *slices;
+    float *variance;
+  };
+  /// The weights of a read, and of its slices; null, where it has none.
+  struct Seen {
+    const float *weights;
+    const float *slices;
+  };
+
+  int64_t cells() const { return dSize_ * xSize_; }
+  bool isInParts() const { return parts_.count > 0; }
+  /// Whether slices have converters of their own.
+  bool isApart() const {
+    return params_.cell == CellKind::Slices && params_.slice_converters == SliceConverters::Apart;
+  }
+  /// Arrays with converters of their own.
+  int arraysOfRead() const { return isApart() ? parts_.count : 1; }
+  /// Numbers that reads see of a realisation.
+  int64_t numbersOfRead() const { return arraysOfRead() * cells(); }
   MatrixView<const float> matrix(const Buffer<float> &buffer) const {
     return rowMajor<const float>(buffer.data(), dSize_, xSize_);
   }
-  /// The matrix that reads see, in units of the scales: in a training read (whose mini-batch
+  /// The weights of reads, in units of the scales: in a training read (whose mini-batch
   /// trainingRead_ numbers), modified. StateError while the programming is stale.
-  MatrixView<const float> seen(const Context &context, bool training);
+  Seen seen(const Context &context, bool training);
+  void reserveArray(const Context &context);
+  RealisedArray realised() {
+    return {realised_.data(), isApart() ? slices_.data() : nullptr, cellVariance()};
+  }
   void modify(const Context &context);
   bool isWindowed() const { return params_.read_window > 0.0f; }
   float *cellVariance() { return isWindowed() ? variance_.data() : nullptr; }
@@ -278,27 +128,51 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   void startReads();
   void requireProgrammed() const;
   void requireTime(double time) const;
-  Realisation realisation(const ProgrammedPoint &point) const;
-  /// Realises a point: weights [dSize, xSize] and, with a read window, the variances of a read.
-  void realiseAt(const Context &context, const ProgrammedPoint &point, float *weights,
-                 float *variance);
-  void readOut(const Context &context, const ProgrammedPoint &point, const float *weights,
-               const float *variance, Buffer<double> &sums);
+  /// A realisation of the cells, or of part k, which has no targets and results yet.
+  Realisation realisation(const ProgrammedPoint &point, int k = 0) const;
+  void realiseAt(const Context &context, const ProgrammedPoint &point, const RealisedArray &to);
+  void readOut(const Context &context, const ProgrammedPoint &point, const RealisedArray &array,
+               Buffer<double> &sums);
   void takeReference(const Context &context, const ProgrammedPoint &point);
-  void realiseCompensated(const Context &context, const ProgrammedPoint &point, float *weights,
-                          float *variance, float *outFactor);
+  void realiseCompensated(const Context &context, const ProgrammedPoint &point,
+                          const RealisedArray &to, float *outFactor);
   void moveTo(const Context &context, const ProgrammedPoint &point);
   void show(const ProgrammedPoint &point);
   void restoreScales(const Context &context);
+  void setVariances(float *variances);
+  /// Draws the noise of reads at a point; null: of reads of the weights.
+  void keyReads(const ProgrammedPoint *point);
+  void countReads(HardwareCounts &counts, Pass pass, uint64_t samples) const;
+
+  // Weights in parts: sliced_array.cpp.
+  void makeSlices(const CompoundSite &site);
+  ForwardBackwardPass &passOf(int k) {
+    return k == 0 ? pass_ : otherPasses_[static_cast<size_t>(k - 1)];
+  }
+  const ForwardBackwardPass &passOf(int k) const {
+    return k == 0 ? pass_ : otherPasses_[static_cast<size_t>(k - 1)];
+  }
+  AnalogRead &readoutOf(int k) {
+    return k == 0 ? readout_ : otherReadouts_[static_cast<size_t>(k - 1)];
+  }
+  void realiseSlice(const Context &context, const ProgrammedPoint &point, int k, Realisation &r);
+  void realiseSlices(const Context &context, const ProgrammedPoint &point, const RealisedArray &to);
+  void getSliceConductances(const Context &context, Conductances which, float *out);
+  void readSlices(const Context &context, Pass pass, const float *slices,
+                  MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
+  void readOutSlices(const Context &context, const ProgrammedPoint &point,
+                     const RealisedArray &array, Buffer<double> &sums);
 
   InferenceParams params_;
-  CellEncoding cell_;
+  CellEncoding cell_;  // of a part, where weights are in parts
+  WeightParts parts_;
   TileKeys keys_;
   int64_t dSize_;
   int64_t xSize_;
   Buffer<float> weights_;                // W
   Buffer<float> wanted_;                 // W / s
   Buffer<float> realised_;               // what reads see of a programmed array
+  Buffer<float> slices_;                 // of slices with converters of their own, instead
   Buffer<float> variance_;               // of these in a read; empty without a read window
   Buffer<float> measured_;               // programmed conductances; empty unless they were measured
   Buffer<float> column_;                 // weights of the reference column
@@ -311,14 +185,18 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   Buffer<double> sums_, reference_;      // of readings of each output: now, and to compare with
   Buffer<double> weighted_;              // sums of WeightedReadings
   std::vector<ProgrammedPoint> points_;  // of a read of several; empty: point_ alone
-  Buffer<float> many_, manyVariances_, manyFactors_;  // weights, variances, factors at points_
+  Buffer<float> many_, manyVariances_, manyFactors_;  // what reads see, variances, factors there
   ForwardBackwardPass pass_;
   AnalogRead readout_;
+  std::vector<ForwardBackwardPass> otherPasses_;  // of slices 1, 2, ..., if apart
+  std::vector<AnalogRead> otherReadouts_;
+  ScratchBuffer<float> plane_, slice_, sliceVariance_, pairs_;  // of one slice
   Status status_ = Status::Unprogrammed;
   bool dirty_ = true;          // whether W changed since W / s was made
   bool isModified_ = false;    // whether realised_ and outFactor_ are those of modifiedRead_
   uint64_t modifiedRead_ = 0;  // number of the training read that was made last
   uint64_t trainingRead_ = 0;  // number of the training read that backward reads belong to
+  bool isNewStep_ = true;      // whether W changed since training reads were numbered
   ProgrammedPoint point_;
   uint64_t chip_ = 0;  // whose converters read
   Counters counters_;

@@ -71,8 +71,7 @@ void InferenceDevice::programMeasured(const Context &context, const float *condu
 // Starts a programming of the present weights: scales, converters, and the reference of the
 // compensation.
 void InferenceDevice::begin(const Context &context, uint64_t number, uint64_t chip) {
-  realised_.reserve(context, dSize_ * xSize_);
-  if (isWindowed()) variance_.reserve(context, dSize_ * xSize_);
+  reserveArray(context);
   if (dirty_) {
     normalise(context);
   } else {
@@ -87,9 +86,12 @@ void InferenceDevice::begin(const Context &context, uint64_t number, uint64_t ch
 
 void InferenceDevice::useChip(const Context &context, uint64_t chip) {
   if (chip == chip_) return;
-  const RandomKey spreads = keyOfChip(keys_.ofRead(0, Role::Read).spreads, chip);
-  for (AnalogRead *read : {&pass_.forward(), &pass_.backward(), &readout_})
-    read->drawSpreads(context, spreads);
+  for (int k = 0; k < arraysOfRead(); ++k) {
+    const ReadKeys keys = keys_.ofRead(static_cast<uint32_t>(k), Role::Read);
+    const RandomKey spreads = keyOfChip(keys.spreads, chip);
+    for (AnalogRead *read : {&passOf(k).forward(), &passOf(k).backward(), &readoutOf(k)})
+      read->drawSpreads(context, spreads);
+  }
   chip_ = chip;
 }
 
@@ -107,19 +109,20 @@ void InferenceDevice::programMany(const Context &context,
                   points.front().chip, " and ", point.chip,
                   "; the converters of a read are those of one chip");
   }
-  const int64_t cells = dSize_ * xSize_;
+  const int64_t numbers = numbersOfRead();
   const auto count = static_cast<int64_t>(points.size());
-  many_.reserve(context, count * cells);
+  many_.reserve(context, count * numbers);
   manyFactors_.reserve(context, count * dSize_);
-  if (isWindowed()) manyVariances_.reserve(context, count * cells);
+  if (isWindowed()) manyVariances_.reserve(context, count * numbers);
   measured_ = {};
   for (int64_t r = 0; r < count; ++r) {
     const ProgrammedPoint &point = points[static_cast<size_t>(r)];
     if (r == 0 || point.number != points[static_cast<size_t>(r - 1)].number)
       begin(context, point.number, point.chip);
-    float *weights = many_.data() + r * cells;
-    float *variance = isWindowed() ? manyVariances_.data() + r * cells : nullptr;
-    realiseCompensated(context, point, weights, variance, manyFactors_.data() + r * dSize_);
+    float *seen = many_.data() + r * numbers;
+    const RealisedArray to{isApart() ? realised_.data() : seen, isApart() ? seen : nullptr,
+                           isWindowed() ? manyVariances_.data() + r * numbers : nullptr};
+    realiseCompensated(context, point, to, manyFactors_.data() + r * dSize_);
   }
   moveTo(context, points.back());
   points_ = points;
@@ -127,20 +130,22 @@ void InferenceDevice::programMany(const Context &context,
 
 void InferenceDevice::forwardMany(const Context &context, MatrixView<const float> x,
                                   MatrixView<float> y, uint64_t firstSample) {
-  const int64_t cells = dSize_ * xSize_;
   const int64_t rows = x.rows / pointsOfRead();
-  AnalogRead &read = pass_.forward();
-  const RandomKey noise = keys_.ofRead(0, Role::Read).noise;
   for (int64_t r = 0; r < pointsOfRead(); ++r) {
+    const MatrixView<const float> from = x.block(r * rows, 0, rows, x.cols);
     const MatrixView<float> to = y.block(r * rows, 0, rows, y.cols);
-    read.setNoiseKey(keyAt(noise, points_[static_cast<size_t>(r)]));
-    if (isWindowed()) read.setCellVariance(manyVariances_.data() + r * cells);
-    read.run(context, rowMajor<const float>(many_.data() + r * cells, dSize_, xSize_),
-             x.block(r * rows, 0, rows, x.cols), to, firstSample);
+    const float *seen = many_.data() + r * numbersOfRead();
+    keyReads(&points_[static_cast<size_t>(r)]);
+    if (isWindowed()) setVariances(manyVariances_.data() + r * numbersOfRead());
+    if (isApart()) {
+      readSlices(context, Pass::Forward, seen, from, to, firstSample);
+    } else {
+      pass_.forward().run(context, rowMajor(seen, dSize_, xSize_), from, to, firstSample);
+    }
     forRows(context, to.rows, to.cols, FactorOfColumns{to, manyFactors_.data() + r * dSize_, to});
   }
-  read.setNoiseKey(keyAt(noise, point_));
-  read.setCellVariance(cellVariance());
+  keyReads(&point_);
+  setVariances(cellVariance());
 }
 
 void InferenceDevice::drift(const Context &context, double time, uint64_t redraw) {
@@ -155,27 +160,33 @@ void InferenceDevice::unprogram(const Context &context) {
   useChip(context, 0);
   points_.clear();
   measured_ = {};
-  pass_.forward().setCellVariance(nullptr);
+  setVariances(nullptr);
   dirty_ = true;
   point_ = {};
   startReads();
-  const ReadKeys keys = keys_.ofRead(0, Role::Read);
-  for (AnalogRead *read : reads()) read->setNoiseKey(keys.noise);
+  keyReads(nullptr);
+}
+
+void InferenceDevice::keyReads(const ProgrammedPoint *point) {
+  for (int k = 0; k < arraysOfRead(); ++k) {
+    const RandomKey noise = keys_.ofRead(static_cast<uint32_t>(k), Role::Read).noise;
+    for (AnalogRead *read : {&passOf(k).forward(), &passOf(k).backward()})
+      read->setNoiseKey(point ? keyAt(noise, *point) : noise);
+  }
 }
 
 void InferenceDevice::moveTo(const Context &context, const ProgrammedPoint &point) {
-  realiseCompensated(context, point, realised_.data(), cellVariance(), outFactor_.data());
+  realiseCompensated(context, point, realised(), outFactor_.data());
   show(point);
 }
 
 // Lets reads see the array that was realised last.
 void InferenceDevice::show(const ProgrammedPoint &point) {
   points_.clear();
-  pass_.forward().setCellVariance(cellVariance());
+  setVariances(cellVariance());
   point_ = point;
   startReads();
-  const ReadKeys keys = keys_.ofRead(0, Role::Read);
-  for (AnalogRead *read : reads()) read->setNoiseKey(keyAt(keys.noise, point));
+  keyReads(&point);
 }
 
 // The reads of a point are numbered from 0.
@@ -185,13 +196,13 @@ void InferenceDevice::startReads() {
   counters_ = {};
 }
 
-Realisation InferenceDevice::realisation(const ProgrammedPoint &point) const {
+Realisation InferenceDevice::realisation(const ProgrammedPoint &point, int k) const {
+  const ReadKeys keys = keys_.ofRead(static_cast<uint32_t>(k), Role::Cells);
   Realisation r;
   r.wanted = wanted_.data();
-  r.cells = dSize_ * xSize_;
+  r.cells = cells();
   r.cell = cell_;
-  r.keys =
-      RealisationKeys::at(keys_.of(0, Role::Cells), keys_.ofRead(0, Role::Cells).spreads, point);
+  r.keys = RealisationKeys::at(keys.noise, keys.spreads, point);
   r.number = point.number;
   r.stuckLow = params_.stuck_low;
   r.stuckHigh = params_.stuck_high;
@@ -206,10 +217,14 @@ Realisation InferenceDevice::realisation(const ProgrammedPoint &point) const {
 }
 
 void InferenceDevice::realiseAt(const Context &context, const ProgrammedPoint &point,
-                                float *weights, float *variance) {
+                                const RealisedArray &to) {
+  if (isInParts()) {
+    realiseSlices(context, point, to);
+    return;
+  }
   Realisation r = realisation(point);
-  r.weights = weights;
-  r.variance = variance;
+  r.weights = to.weights;
+  r.variance = to.variance;
   realise(context, params_.noise_model, point.time, r);
   if (column_.empty()) return;
   r.firstDevice = static_cast<uint64_t>((r.cells + 7) / 8 * 8);
@@ -217,19 +232,23 @@ void InferenceDevice::realiseAt(const Context &context, const ProgrammedPoint &p
   r.cells = xSize_;
   r.weights = column_.data();
   realise(context, params_.noise_model, point.time, r);
-  forEach(context, dSize_ * xSize_, ReferenceColumn{column_.data(), xSize_, weights});
+  forEach(context, cells(), ReferenceColumn{column_.data(), xSize_, to.weights});
 }
 
 // The sum of the magnitudes of the one-hot readings of each output.
 void InferenceDevice::readOut(const Context &context, const ProgrammedPoint &point,
-                              const float *weights, const float *variance, Buffer<double> &sums) {
-  const MatrixView<const float> seen = rowMajor(weights, dSize_, xSize_);
+                              const RealisedArray &array, Buffer<double> &sums) {
+  const auto seen = rowMajor<const float>(array.weights, dSize_, xSize_);
   if (readout_.parameters().is_perfect || params_.compensation_read == CompensationRead::Exact) {
     sumRows(context, dSize_, xSize_, MagnitudeTerm{seen}, sums.data());
     return;
   }
+  if (array.slices) {
+    readOutSlices(context, point, array, sums);
+    return;
+  }
   readout_.setNoiseKey(keyAt(keys_.ofRead(0, Role::Readout).noise, point));
-  readout_.setCellVariance(variance);
+  readout_.setCellVariance(array.variance);
   sumOneHot(context, readout_.oneHot(seen, 0), sums.data());
 }
 
@@ -242,16 +261,16 @@ void InferenceDevice::takeReference(const Context &context, const ProgrammedPoin
     return;
   }
   const ProgrammedPoint start{point.number, 0.0, 0, point.chip};
-  realiseAt(context, start, realised_.data(), cellVariance());
-  readOut(context, start, realised_.data(), cellVariance(), reference_);
+  realiseAt(context, start, realised());
+  readOut(context, start, realised(), reference_);
 }
 
 // Realises a point, and makes the factors on its outputs.
 void InferenceDevice::realiseCompensated(const Context &context, const ProgrammedPoint &point,
-                                         float *weights, float *variance, float *outFactor) {
+                                         const RealisedArray &to, float *outFactor) {
   const Compensation rule = params_.compensation;
-  realiseAt(context, point, weights, variance);
-  if (rule != Compensation::None) readOut(context, point, weights, variance, sums_);
+  realiseAt(context, point, to);
+  if (rule != Compensation::None) readOut(context, point, to, sums_);
   if (rule == Compensation::Global || rule == Compensation::ExactReference)
     sumRows(context, 3, dSize_, WeightedReadings{reference_.data(), sums_.data(), scale_.data()},
             weighted_.data());
@@ -276,6 +295,10 @@ std::vector<float> InferenceDevice::compensation(const Context &context) const {
 
 void InferenceDevice::getConductances(const Context &context, Conductances which, float *out) {
   requireProgrammed();
+  if (isInParts()) {
+    getSliceConductances(context, which, out);
+    return;
+  }
   Realisation r = realisation(point_);
   r.which = which;
   r.conductances = out;
@@ -283,23 +306,19 @@ void InferenceDevice::getConductances(const Context &context, Conductances which
 }
 
 void InferenceDevice::countHardware(const Counters &c, HardwareCounts &counts) const {
-  const auto devices = static_cast<uint64_t>(cell_.devices);
-  counts.addArray("devices", dSize_, xSize_ * cell_.devices, 0, 0);
-  counts.addReads("devices", "forward", pass_.forward(),
-                  c.forwardSamples + pastForward_ + counters_.forwardSamples, devices);
-  counts.addReads("devices", "backward", pass_.backward(),
-                  c.backwardSamples + pastBackward_ + counters_.backwardSamples, devices);
+  counts.addArray("devices", dSize_, xSize_ * devicesOfCell(), 0, 0);
+  countReads(counts, Pass::Forward, c.forwardSamples + pastForward_ + counters_.forwardSamples);
+  countReads(counts, Pass::Backward, c.backwardSamples + pastBackward_ + counters_.backwardSamples);
   countDigitalUpdates(c, counts);
 }
 
 Value::Map InferenceDevice::statistics(const Context &context) const {
-  const int64_t cells = dSize_ * xSize_;
   Value::Map values = {
       {"pulses", Value(0)},
       {"saturated_cells", Value(0)},
-      {"memory_bytes",
-       Value(static_cast<uint64_t>(weights_.bytes() + wanted_.bytes() + realised_.bytes()))},
-      {"devices", Value(cells * cell_.devices + column_.size())},
+      {"memory_bytes", Value(static_cast<uint64_t>(weights_.bytes() + wanted_.bytes() +
+                                                   realised_.bytes() + slices_.bytes()))},
+      {"devices", Value(cells() * devicesOfCell() + column_.size())},
       {"compensation", Value(meanOf(compensation(context)))}};
   if (status_ != Status::Programmed) return values;
   // The programming error relative to the weights: squares of the difference over squares.

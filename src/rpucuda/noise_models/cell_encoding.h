@@ -7,10 +7,11 @@
 namespace pulsora {
 
 /// The devices of a cell and how they share its weight.
-enum class CellKind { Pair, TwoSidedPair, Pairs, Single };
+enum class CellKind { Pair, TwoSidedPair, Pairs, Single, Slices, Table };
 template <>
 struct EnumNames<CellKind> {
-  static constexpr const char *kNames[] = {"pair", "two_sided_pair", "pairs", "single"};
+  static constexpr const char *kNames[] = {"pair",   "two_sided_pair", "pairs",
+                                           "single", "slices",         "table"};
 };
 
 /// The reference of a cell of one device.
@@ -55,12 +56,13 @@ struct CellEncoding {
 
 /// The encoding of a kind of cell, docs/reference/inference.md. `significance` are the factors of
 /// the pairs of kind Pairs, in the order in which they are filled; `bits` of targets, 0 is
-/// continuous.
+/// continuous. Of kinds Slices and Table, it is that of a slice, or of a device.
 inline CellEncoding cellEncoding(CellKind kind, const FloatList &significance, int bits) {
   CellEncoding cell;
   if (bits > 0) cell.levels = static_cast<float>((1 << bits) - 1);
   switch (kind) {
     case CellKind::Pair:
+    case CellKind::Slices:
       cell.add({1.0f, 0.0f, 1.0f});
       cell.add({-1.0f, 0.0f, -1.0f});
       break;
@@ -71,6 +73,9 @@ inline CellEncoding cellEncoding(CellKind kind, const FloatList &significance, i
     case CellKind::Single:
       cell.constant = -1.0f;
       cell.add({0.5f, 0.5f, 2.0f});
+      break;
+    case CellKind::Table:
+      cell.add({1.0f, 0.0f, 1.0f});
       break;
     case CellKind::Pairs: {
       float sum = 0.0f;

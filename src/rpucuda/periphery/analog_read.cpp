@@ -226,7 +226,8 @@ ReadCounts AnalogRead::counts(const Context &context, uint64_t samples) const {
   const bool splits = !p.is_perfect && p.splitsSigns();
   const uint64_t slices = p.readsSlices() ? static_cast<uint64_t>(p.sliceCount()) : 1;
   const uint64_t passes = splits ? 2 : slices;
-  const uint64_t sums = splits && p.mv_type != MvType::PosNegSeparate ? 2 : slices;
+  const bool addsAll = p.addsSlices() || p.mv_type == MvType::PosNegSeparate;
+  const uint64_t sums = addsAll ? 1 : passes;
   ReadCounts counts;
   counts.samples = samples;
   counts.arrays = blocks_.size();

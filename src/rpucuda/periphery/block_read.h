@@ -147,6 +147,7 @@ class BlockRead {
                         int64_t firstRow = 0);
   OutputStage outputStage(MatrixView<float> out, uint64_t firstSample, bool inIntegers,
                           int64_t firstRow = 0);
+  OutputStage converterStage(OutputStage stage) const;
   void prepareWeights(const Context &context, MatrixView<const float> weights);
   void multiply(const Context &context, MatrixView<const float> weights, const Product *product,
                 const RowList &list, int64_t firstRow);

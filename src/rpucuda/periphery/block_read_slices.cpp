@@ -47,6 +47,10 @@ void BlockRead::readSlices(const Context &context, MatrixView<const float> weigh
     const float weight = slices.worth(slice) * levelStep() / parameters_.inp_bound;
     forEach(context, in.rows * outSize_, SliceAdder{read, weight, k == 0, sums});
   }
+  if (parameters_.addsSlices()) {
+    finishOutputs(context, converterStage(outputStage(out, firstSample, false, firstRow)));
+    return;
+  }
   forEach(context, in.rows * outSize_,
           SliceResult{sums, input.state.scale, parameters_.out_scale, out});
 }

@@ -119,9 +119,28 @@ OutputStage BlockRead::outputStage(MatrixView<float> out, uint64_t firstSample, 
   return s;
 }
 
+// The amplifier and the ADC of a stage alone, without the effects of the array.
+OutputStage BlockRead::converterStage(OutputStage stage) const {
+  stage.absSums = stage.lateSums = stage.squareSums = nullptr;
+  stage.inputSums = stage.inputSquares = nullptr;
+  stage.effects = {};
+  stage.hasEffects =
+      parameters_.out_nonlinearity > 0.0f || parameters_.out_asymmetry != 0.0f || gain_ != 1.0f;
+  return stage;
+}
+
 OneHotRead BlockRead::oneHot(MatrixView<const float> weights, uint64_t firstSample) {
   if (!slices_.empty()) {  // one slice drives a line with the whole range
     OneHotRead read = slices_.front().oneHot(weights, firstSample);
+    if (parameters_.addsSlices()) {
+      const OutputStage own = outputStage(read.output.out, firstSample, false);
+      read.output.converter = own.converter;
+      read.output.draws = own.draws;
+      read.output.noisy = own.noisy;
+      read.output.lineNoise = own.lineNoise;
+      read.output.lineBend = own.lineBend;
+      read.output.hasEffects |= converterStage(own).hasEffects;
+    }
     read.output.outScale = parameters_.out_scale;
     return read;
   }

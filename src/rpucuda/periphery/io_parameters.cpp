@@ -76,6 +76,10 @@ IOParameters IOParameters::ofSlice() const {
   slice.noise_management = NoiseManagement::None;
   slice.bound_management = BoundManagement::None;
   slice.out_scale = 1.0f;
+  if (!addsSlices()) return slice;
+  slice.out_bound = slice.out_res = slice.out_noise = slice.out_noise_std = 0.0f;
+  slice.out_nonlinearity = slice.out_asymmetry = slice.slope_calibration = 0.0f;
+  slice.out_sto_round = false;
   return slice;
 }
 
@@ -134,17 +138,17 @@ void IOParameters::check(const ParamsCheck &c) const {
         w_read_asymmetry_dtod, "but mv_type is ", nameOf(mv_type),
         ", which reads negative inputs together with positive ones; use 'pos_neg_separate' or "
         "'pos_neg_separate_digital_sum'");
-  needs(mv_type != MvType::BitSerial || whyNoLevels().empty(), "mv_type", nameOf(mv_type),
+  needs(!isBitSerial() || whyNoLevels().empty(), "mv_type", nameOf(mv_type),
         "which reads the bits of levels of the DAC, but ", whyNoLevels(),
         "; give the number of steps of the DAC as inp_res, twice that of levels on each side of 0, "
         "as 254");
-  needs(mv_type != MvType::BitSerial || bound_management == BoundManagement::None,
-        "bound_management", nameOf(bound_management),
-        "which reads smaller inputs again, but mv_type = 'bit_serial' drives every bit with the "
-        "whole range; set bound_management = 'none', and out_bound to what the sum of one bit may "
-        "reach");
-  needs(mv_type == MvType::BitSerial || input_slice_bits == 1, "input_slice_bits", input_slice_bits,
-        "which only mv_type = 'bit_serial' knows, but mv_type is ", nameOf(mv_type),
+  needs(!isBitSerial() || bound_management == BoundManagement::None, "bound_management",
+        nameOf(bound_management), "which reads smaller inputs again, but mv_type is ",
+        nameOf(mv_type),
+        ", which drives every bit with the whole range; set bound_management = 'none', and "
+        "out_bound to what the sum that the ADC converts may reach");
+  needs(isBitSerial() || input_slice_bits == 1, "input_slice_bits", input_slice_bits,
+        "which only bit-serial reads know, but mv_type is ", nameOf(mv_type),
         "; set it to 1, or mv_type = 'bit_serial'");
   needs(out_nonlinearity == 0.0f || out_bound > 0.0f, "out_nonlinearity", out_nonlinearity,
         "relative to out_bound, which is 0 (unlimited); set out_bound");

@@ -28,11 +28,22 @@ struct EnumNames<WeightNoiseType> {
 };
 
 /// How many passes a read takes, and where they are added.
-enum class MvType { Ideal, OnePass, PosNegSeparate, PosNegSeparateDigitalSum, BitSerial };
+enum class MvType {
+  Ideal,
+  OnePass,
+  PosNegSeparate,
+  PosNegSeparateDigitalSum,
+  BitSerial,
+  BitSerialAnalogSum
+};
 template <>
 struct EnumNames<MvType> {
-  static constexpr const char *kNames[] = {"ideal", "one_pass", "pos_neg_separate",
-                                           "pos_neg_separate_digital_sum", "bit_serial"};
+  static constexpr const char *kNames[] = {"ideal",
+                                           "one_pass",
+                                           "pos_neg_separate",
+                                           "pos_neg_separate_digital_sum",
+                                           "bit_serial",
+                                           "bit_serial_analog_sum"};
 };
 
 /// Periphery of one direction of reading an array. docs/reference/io.md has the order and the
@@ -122,7 +133,10 @@ struct IOParameters {
   }
 
   /// Whether inputs are read slice by slice, each of input_slice_bits bits of a DAC level.
-  bool readsSlices() const { return !is_perfect && mv_type == MvType::BitSerial; }
+  bool readsSlices() const { return !is_perfect && isBitSerial(); }
+  bool isBitSerial() const { return mv_type == MvType::BitSerial || addsSlices(); }
+  /// Whether slices are added before the ADC.
+  bool addsSlices() const { return mv_type == MvType::BitSerialAnalogSum; }
   /// Bits of the largest level of the DAC, and its slices.
   int levelBits() const;
   int sliceCount() const;
@@ -148,7 +162,8 @@ struct IOParameters {
       "'one_pass': all inputs at once; 'pos_neg_separate': positive and negative inputs in two "
       "reads that are added before the ADC; 'pos_neg_separate_digital_sum': added after it; "
       "'ideal': one pass through an array without effects of its own; 'bit_serial': the bits of "
-      "DAC levels one after another, each in a read of its own, added after the ADC.");
+      "DAC levels one after another, each in a read of its own, added after the ADC; "
+      "'bit_serial_analog_sum': added before it.");
     f(&P::inp_bound, "inp_bound", nonNegative(), "scaled input",
       "Range of the DAC, +-inp_bound; 0 is unlimited.");
     f(&P::inp_res, "inp_res", nonNegative(), "of the range",
@@ -160,7 +175,7 @@ struct IOParameters {
     f(&P::inp_asymmetry, "inp_asymmetry", anyNumber(), "",
       "Negative DAC outputs are multiplied by 1 - inp_asymmetry.");
     f(&P::input_slice_bits, "input_slice_bits", between(1, 8), "bits",
-      "'bit_serial': bits of a DAC level that one read takes.");
+      "'bit_serial' and 'bit_serial_analog_sum': bits of a DAC level that one read takes.");
   }
 
   template <class Visitor>

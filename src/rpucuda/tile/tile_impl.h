@@ -350,16 +350,21 @@ struct Tile::Impl {
   struct ReadNumbers {
     std::vector<std::pair<float *, float>> means;
     std::vector<std::pair<uint64_t *, uint64_t>> repeats;
+    Programmable *array;
+    Programmable::TrainingRead trainingRead;  // of the array
 
     void restore() const {
+      if (array) array->restore(trainingRead);
       for (const auto &[mean, before] : means) *mean = before;
       for (const auto &[count, before] : repeats) *count = before;
     }
   };
 
-  // On the CPU, the numbers that a read may change.
+  // The numbers that a read may change; those of the device's reads on the CPU alone.
   ReadNumbers readNumbers() {
-    ReadNumbers numbers;
+    Programmable *array = device->programmable();
+    ReadNumbers numbers{
+        {}, {}, array, array ? array->trainingRead() : Programmable::TrainingRead{0, true}};
     const auto changes = [](const IOParameters &io) {
       return !io.is_perfect && (io.noise_management == NoiseManagement::AverageAbsMax ||
                                 io.bound_management != BoundManagement::None);

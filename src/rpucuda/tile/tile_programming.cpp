@@ -138,11 +138,11 @@ void TileProgramming::unprogram() {
   tile_.evaluation = {};
 }
 
-void TileProgramming::take(MatrixView<const float> weights) {
+void TileProgramming::take(MatrixView<const float> weights, bool isSame) {
   requireShape(weights, {"d_size", tile_.device->dSize()}, {"x_size", tile_.device->xSize()},
                "weights", "take");
   requireFinite(tile_.context, weights, "weights");
-  array_.take(tile_.context, weights);
+  array_.take(tile_.context, weights, isSame);
 }
 
 void TileProgramming::getWritten(MatrixView<float> out) const {

@@ -45,9 +45,10 @@ class TileProgramming final {
   void unprogram();
 
   /// Takes weights [dSize, xSize] that a layer holds, for its next reads. It is no event, and on a
-  /// GPU nothing waits. A programming becomes stale. InputError, on a CPU, if a weight is not
-  /// finite.
-  void take(MatrixView<const float> weights);
+  /// GPU nothing waits. A programming becomes stale. With `isSame`, the weights have not changed
+  /// since they were taken last, so that no new step of training begins. InputError, on a CPU, if
+  /// a weight is not finite.
+  void take(MatrixView<const float> weights, bool isSame = false);
   /// Lets the next backward reads see the weights as modified in the forward read whose mini-batch
   /// began at sample `number`.
   void see(uint64_t number) { array_.see(number); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <vector>
 
 #include "array/events.h"
@@ -131,11 +132,12 @@ void LineTransfer::read(const Context &context, const LineVisits &visits) {
   const auto driven = rowMajor(driven_.data(), visits.count, rule_.lines);
   const auto sensed = rowMajor(sensed_.data(), visits.count, rule_.others);
   forEach(context, driven.size(), DrivenLines{visits, driven.data});
-  const AnalogRead::Product product = [&](MatrixView<const float> in, MatrixView<float> sums) {
+  const auto product = [&](MatrixView<const float> in, MatrixView<float> sums) {
     forEach(context, sums.size(), LineProduct{visits, in, seen_.data(), sums});
   };
-  reader_.run(context, rowMajor<const float>(nullptr, rule_.others, rule_.lines), product, driven,
-              sensed, visits.first);
+  reader_.run(context, rowMajor<const float>(nullptr, rule_.others, rule_.lines),
+              std::cref(product),  // held by an AnalogRead::Product that takes no memory
+              driven, sensed, visits.first);
   copy(context, sensed, rowMajor(seen_.data(), visits.count, rule_.others));
 }
 

@@ -105,6 +105,8 @@ TEST(AnalogReadNoise, TheNoiseOfSlicesAddsUpWithTheirWeights) {
   expectNoise(p, w, x, 0.05 * 0.05 * (9 + 144) / 225.0);
   p.input_slice_bits = 3;
   expectNoise(p, w, x, 0.05 * 0.05 * (49 + 56 * 56) / 16.0 / 225.0);
+  p.mv_type = MvType::BitSerialAnalogSum;  // one reading
+  expectNoise(p, w, x, 0.05 * 0.05);
 }
 
 TEST(AnalogReadNoise, RepeatedReadsOfBoundManagementAreFresh) {

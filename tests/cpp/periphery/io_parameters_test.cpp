@@ -88,6 +88,11 @@ TEST(IOParameters, ContradictionsAreRefusedByName) {
   expect(refusal([&](P &p) { bits(p), p.inp_res = 127.0f; }), "mv_type");
   expect(refusal([&](P &p) { bits(p), p.inp_res = 1e5f; }), "mv_type");
   expect(refusal([](P &p) { p.input_slice_bits = 2; }), "input_slice_bits");
+  const auto sums = [&](P &p) { bits(p), p.mv_type = MvType::BitSerialAnalogSum; };
+  EXPECT_EQ(refusal([&](P &p) { sums(p), p.input_slice_bits = 2; }), "accepted");
+  expect(refusal([&](P &p) { sums(p), p.bound_management = BoundManagement::Iterative; }),
+         "bound_management");
+  expect(refusal([&](P &p) { sums(p), p.inp_res = 127.0f; }), "mv_type");
   EXPECT_EQ(refusal([](P &p) { p.inp_res = p.inp_bound = p.out_res = p.out_bound = 0.0f; }),
             "accepted");
 }

@@ -36,6 +36,7 @@ std::vector<Value::Map> peripheries() {
       {{"mv_type", "pos_neg_separate"}, {"w_read_asymmetry_dtod", 0.1}},
       {{"mv_type", "pos_neg_separate_digital_sum"}, {"noise_management", "abs_max_np_sum"}},
       {{"mv_type", "bit_serial"}, {"input_slice_bits", 2}, {"bound_management", "none"}},
+      {{"mv_type", "bit_serial_analog_sum"}, {"bound_management", "none"}},
       {{"out_bound", 0.3}, {"bm_backward", true}},
       {{"out_bound", 0.3}, {"bound_management", "iterative_worst_case"}},
       {{"is_perfect", true}},

@@ -68,9 +68,10 @@ class HeldWeights:
     def write(self, weight: Tensor) -> None:
         """Writes the values of the parameter to the tiles."""
         self.array.changes += 1
+        is_same = self._version == version_of(weight)
         values = weight.detach().reshape(self.array.shape).float()
         for row, col, tile in self.array.parts():
-            tile._core.take(for_tile(values[row, col]))  # noqa: SLF001 - of this package
+            tile._core.take(for_tile(values[row, col]), is_same)  # noqa: SLF001 - of this package
         self._version = version_of(weight)
 
     def before_read(self, weight: Tensor, *, evaluation: bool) -> None:

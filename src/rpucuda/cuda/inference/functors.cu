@@ -4,6 +4,7 @@
 #include "inference/compensation.h"
 #include "inference/functors.h"
 #include "inference/modifiers.h"
+#include "inference/weight_slices.h"
 
 namespace pulsora {
 
@@ -16,6 +17,11 @@ PULSORA_ON_GPU(RowQuantile);
 PULSORA_ON_GPU(FactorOfColumns);
 PULSORA_ON_GPU(FactorOfRows);
 PULSORA_ON_GPU(ReferenceColumn);
+PULSORA_ON_GPU(DigitTaker);
+PULSORA_ON_GPU(TableTaker);
+PULSORA_ON_GPU(DigitAdder);
+PULSORA_ON_GPU(ReadAdder);
+PULSORA_ON_GPU(OneHotAdder);
 PULSORA_SUM_ON_GPU(WeightedReadings);
 PULSORA_SUM_ON_GPU(MagnitudeTerm);
 PULSORA_SUM_ON_GPU(SquaredDifference);

@@ -62,7 +62,7 @@ Result programmed(const Context &context, const TileConfig &config) {
 TEST(CudaProgramming, Property61_HasTheBitsOfTheCpu) {
   PULSORA_REQUIRE_GPU();
   for (const NoiseModel &model : noiseModels()) {
-    for (const char *cell : {"pair", "two_sided_pair", "pairs", "single"}) {
+    for (const char *cell : {"pair", "two_sided_pair", "pairs", "single", "slices", "table"}) {
       const std::string kind = cell;
       Value::Map map{{"kind", "inference"},
                      {"cell", kind},
@@ -71,6 +71,11 @@ TEST(CudaProgramming, Property61_HasTheBitsOfTheCpu) {
                      {"stuck_high", 0.01}};
       if (kind == "pairs") map["significance"] = Value(Value::List{1.0, 2.0, 4.0});
       if (kind == "single") map["cell_reference"] = Value("column");
+      if (kind == "table") {
+        map["table_w"] = Value(Value::List{-1.0, -0.4, 0.0, 0.5, 1.0});
+        map["table_g"] = Value(Value::List{0.05, 0.2, 0.5, 0.7, 0.95, 0.85, 0.52, 0.5, 0.3, 0.15});
+      }
+      if (kind == "slices") map["backward"] = Value(Value::Map{{"out_noise", 0.1}});
       if (kind == "two_sided_pair") {
         map["compensation"] = Value("per_output");
         map["cell_bits"] = Value(5);
@@ -121,21 +126,25 @@ TEST(CudaProgramming, Property65_ReadsAtManyPointsHaveTheBitsOfTheCpu) {
     values.push_back(tile.programming().scales());
     return values;
   };
+  const auto compare = [&](const Value::Map &settings) {
+    Value::Map map = settings;
+    map["kind"] = Value("inference");
+    map["forward"] = Value(Value::Map{{"out_noise_std", 0.2}});
+    const auto config = readParams<TileConfig>(Value(map), "");
+    const auto cpu = read(cpuContext(), config);
+    const auto gpu = read(reproducibleGpu(), config);
+    for (size_t i = 0; i < cpu.size(); ++i) ASSERT_TRUE(sameBits(cpu[i], gpu[i])) << i;
+  };
   for (const double window : {0.0, 1e-3}) {
     for (const double quantile : {1.0, 0.8}) {
-      for (const char *per : {"output", "tile"}) {
-        const auto config = readParams<TileConfig>(
-            Value(Value::Map{{"kind", "inference"},
-                             {"read_window", window},
-                             {"scaling_quantile", quantile},
-                             {"scaling_per", per},
-                             {"forward", Value(Value::Map{{"out_noise_std", 0.2}})}}),
-            "");
-        const auto cpu = read(cpuContext(), config);
-        const auto gpu = read(reproducibleGpu(), config);
-        for (size_t i = 0; i < cpu.size(); ++i)
-          ASSERT_TRUE(sameBits(cpu[i], gpu[i])) << window << " " << quantile << per << " " << i;
-      }
+      for (const char *per : {"output", "tile"})
+        compare({{"read_window", window}, {"scaling_quantile", quantile}, {"scaling_per", per}});
+    }
+    for (const char *converters : EnumNames<SliceConverters>::kNames) {
+      compare({{"read_window", window},
+               {"cell", "slices"},
+               {"slice_converters", converters},
+               {"compensation", "per_output"}});
     }
   }
 }

@@ -56,6 +56,11 @@ TEST(CudaTile, Property36_PeripheryWithReproducibleProducts) {
          io.noise_management = NoiseManagement::AverageAbsMax;
          io.inp_sto_round = io.out_sto_round = true;
        }},
+      {"bits in one sum",
+       [](IOParameters &io) {
+         io.mv_type = MvType::BitSerialAnalogSum, io.bound_management = BoundManagement::None;
+         io.out_sto_round = true, io.out_asymmetry = 0.1f;
+       }},
       {"weight noise",
        [](IOParameters &io) {
          io.w_noise = 0.02f, io.w_noise_type = WeightNoiseType::AdditiveConstant;

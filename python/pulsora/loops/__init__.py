@@ -1,0 +1,1 @@
+"""Recorded training steps in loops of other packages: Lightning, and Hugging Face's Trainer."""

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Checks and times training on 1, 2, 4, ... N GPUs of this machine, and writes one table.
+# Usage: scripts/scaling_check.sh N [--quick] [--results FILE]
+#   --quick     small models and few steps: whether everything runs
+#   --results   the table; build/scaling/table.md by default
+#   CUDA_ARCHITECTURES names what is built ("90").
+# First the same bits are asked of every number of GPUs (benchmarks/scaling_bits.py); then a GPT of
+# 85 million and one of 1.5 billion weights are timed beside digital torch (benchmarks/gpt.py):
+# with one global batch (strong), and with one for each GPU (weak).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+most=${1:-}
+case $most in 1 | 2 | 4 | 8) shift ;; *) echo "usage: $0 1|2|4|8 [--quick] [--results FILE]" >&2; exit 2 ;; esac
+quick=0
+results=build/scaling/table.md
+while [ $# -gt 0 ]; do
+  case $1 in
+    --quick) quick=1 ;;
+    --results) results=$2; shift ;;
+    *) echo "unknown option $1" >&2; exit 2 ;;
+  esac
+  shift
+done
+build=build/scaling
+mkdir -p $build "$(dirname "$results")"
+ranks=()
+for size in 1 2 4 8; do [ "$size" -le "$most" ] && ranks+=("$size"); done
+python=${PYTHON:-python3}
+found=$("$python" -c 'import torch; print(torch.cuda.device_count())')
+if [ "$found" -lt "$most" ]; then
+  echo "$most GPUs are asked for, and torch sees $found; run $0 with at most that many" >&2
+  exit 2
+fi
+
+cmake -S . -B $build -G Ninja -DCMAKE_BUILD_TYPE=Release -DPULSORA_CUDA=ON -DPULSORA_CPU_ISAS="V2;V3" \
+  -DCMAKE_CUDA_ARCHITECTURES="${CUDA_ARCHITECTURES:-90}" -DPython_EXECUTABLE="$(command -v "$python")" >$build/log
+cmake --build $build -j "$(nproc)" --target _core >>$build/log
+export PYTHONPATH=$build/python
+
+failed=0
+section() { # section TITLE COMMAND...: the table that a benchmark prints, under a title
+  printf '\n## %s\n\n`%s`\n\n' "$1" "${*:2}" >>"$results"
+  "$python" "${@:2}" 2>>$build/log >>"$results" || { echo "FAIL: $1 (see $build/log)"; failed=1; }
+}
+
+date "+# Training on up to $most GPUs, %Y-%m-%d" >"$results"
+printf '\n%s\n' "$(nvidia-smi --query-gpu=name --format=csv,noheader | sort | uniq -c)" >>"$results"
+million85=(--rows 64)
+billion=(--layers 48 --width 1600 --rows 16)
+steps=5
+if [ $quick = 1 ]; then
+  million85=(--layers 2 --rows 16)
+  billion=(--layers 2 --width 1600 --rows 16)
+  steps=2
+fi
+common=(--ranks "${ranks[@]}" --loops recorded --steps $steps)
+bits=(--steps 50)
+[ $quick = 1 ] && bits=(--steps 10)
+section "Bits" benchmarks/scaling_bits.py --device cuda --ranks "${ranks[@]}" "${bits[@]}"
+section "85 million weights, one global batch" benchmarks/gpt.py "${common[@]}" "${million85[@]}"
+section "85 million weights, 16 x 256 tokens a GPU" benchmarks/gpt.py "${common[@]}" "${million85[@]}" --rows 16 --weak
+section "1.5 billion weights, one global batch" benchmarks/gpt.py "${common[@]}" "${billion[@]}" \
+  --only "digital float32" LRTT
+section "1.5 billion weights, 4 x 256 tokens a GPU" benchmarks/gpt.py "${common[@]}" "${billion[@]}" --rows 4 --weak \
+  --only "digital float32" LRTT
+cat "$results"
+exit $failed

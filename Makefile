@@ -102,7 +102,7 @@ nightly: tidy tidy-tests clang tsan fuzz wheel ## Checks that take too long for 
 	build/cpu-all/rpucuda_tests --gtest_also_run_disabled_tests --gtest_filter='OutOfMemory.*'
 	$(PYTHON) -m pytest -m nightly
 
-wheel: .venv/.tools-wheel ## Make dist/pulsora-*.tar.gz, and from it a wheel for other machines, which is tried
+wheel: .venv/.tools-wheel ## Make dist/pulsora-*.tar.gz, and from it a wheel for each of PYTHONS="3.10 3.12", which is tried
 	bash scripts/build_wheel.sh cpu
 
 wheel-cuda: .venv/.tools-wheel ## The same with the CUDA backend; needs nvcc, no GPU

@@ -2,7 +2,8 @@
 """Tries a wheel as another machine would: check_wheel.py WHEEL.
 
 Looks at the libraries that its extension needs and where they are searched for, installs it into an
-empty virtual environment, and there trains, saves and loads a tile.
+empty virtual environment of the Python that runs this program, and there trains, saves and loads a
+tile, on a GPU as well if there is one and the wheel can use it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ SYSTEM = {
 }
 CUBLAS = {"libcublas.so.13", "libcublasLt.so.13"}
 PROGRAM = """
+from importlib.metadata import version
+
 import numpy as np
 import pulsora as pl
 
@@ -42,7 +45,15 @@ other = pl.Tile.load("tile.safetensors")
 assert other.weights.tobytes() == tile.weights.tobytes() != before.tobytes()
 assert pl.forecast.Ensemble.trained().encoder.shape[1] == 64
 assert pl.forecast.forecast_loss([1.0 / n for n in range(1, 21)], 5, residual="gru").left < 1.0
-print(pl.__version__, pl.__file__)
+print(version("pulsora"), pl.__file__)
+try:
+    gpu = pl.Tile(4, 6, pl.LRTTConfig(rank=2), seed=7, device="cuda")
+    gpu.update(x, d, lr=0.1)
+    assert gpu.weights.tobytes() == tile.weights.tobytes()
+except pl.DeviceError as error:
+    assert pl.cuda_device_count() == 0
+    assert ("has no CUDA backend" in str(error)) != ("+cu" in version("pulsora"))
+    print(error)
 """
 
 

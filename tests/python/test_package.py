@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -77,6 +78,58 @@ def test_the_check_of_wheels_finds_libraries_and_folders_of_this_machine(tmp_pat
     other = tmp_path / "libother.so.0"
     shutil.copy(package / "lib.so", other)
     assert complaints_about("-Wl,--no-as-needed", other) == [f"lib.so needs {other}"]
+
+
+def refusal_of_wheels(pythons: str, *folders: Path) -> str:
+    """The message of build_wheel.sh for PYTHONS that it refuses, with `folders` first on PATH."""
+    path = os.pathsep.join([*map(str, folders), os.environ["PATH"]])
+    done = subprocess.run(  # noqa: S603
+        [str(ROOT / "scripts" / "build_wheel.sh"), "cpu"],
+        env={**os.environ, "PYTHONS": pythons, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    return done.stderr
+
+
+def write_program(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def test_wheels_are_refused_before_the_first_if_a_python_is_missing(tmp_path: Path) -> None:
+    # pyenv puts commands on PATH that find no Python, and knows others.
+    write_program(tmp_path / "python3.97", f'exec "{sys.executable}" "$@"')
+    for version in ("3.98", "3.99"):
+        write_program(tmp_path / f"python{version}", "exit 127")
+    write_program(tmp_path / "prefix/bin/python", f'exec "{sys.executable}" "$@"')
+    write_program(tmp_path / "pyenv", f'[ "$2" = 3.98 ] && echo "{tmp_path}/prefix"')
+    said = refusal_of_wheels(f"3.97 3.98 {sys.executable} 3.99", tmp_path)
+    assert said.startswith("PYTHONS: no Python 3.99 is found, neither as python3.99 nor by pyenv; ")
+    assert "pyenv install 3.99), give its path instead, or leave 3.99 out" in said
+    assert f"{tmp_path}/python is no Python that runs" in refusal_of_wheels(f"{tmp_path}/python")
+
+
+@pytest.mark.parametrize(
+    ("fails", "says"),
+    [
+        ("version_info", "is older than Python 3.10"),
+        ("Python.h", "has no Python.h or no ensurepip"),
+    ],
+)
+def test_wheels_are_refused_for_a_python_that_cannot_build(
+    tmp_path: Path, fails: str, says: str
+) -> None:
+    python = write_program(
+        tmp_path / "python",
+        f'case "$2" in *executable*) echo "$0" ;; *{fails}*) exit 1 ;; esac',
+    )
+    assert refusal_of_wheels(str(python)).startswith(f"PYTHONS: {python} {says}")
 
 
 def test_a_cuda_wheel_has_a_name_and_a_requirement_of_its_own(

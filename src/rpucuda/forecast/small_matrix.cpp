@@ -16,7 +16,7 @@ struct Rotation {
 
   static Rotation of(double p, double q, double r) {
     const double ratio = (q - p) / (2.0 * r);
-    const double t = std::copysign(1.0, ratio) / (std::abs(ratio) + std::hypot(1.0, ratio));
+    const double t = std::copysign(1.0, ratio) / (std::abs(ratio) + std::sqrt(1.0 + ratio * ratio));
     const double c = 1.0 / std::sqrt(1.0 + t * t);
     return {c, c * t};
   }

@@ -3,21 +3,15 @@
 Needs pytorch-lightning. Steps are recorded on a GPU, with the bits of Lightning's own.
 """
 
-import sys
 import tempfile
 import warnings
 
+import pytorch_lightning
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import pulsora as pl
-
-try:
-    import pytorch_lightning
-except ModuleNotFoundError:
-    sys.exit("left out: needs pytorch-lightning")
-
 from pulsora.loops.lightning import RecordedSteps
 
 warnings.filterwarnings("ignore", module="pytorch_lightning")

@@ -1,24 +1,15 @@
 """Hugging Face's Trainer trains with recorded steps: a class in place of another.
 
-Needs transformers and accelerate. On a GPU the steps are recorded; on a CPU they run plainly, with
-the same bits as the Trainer's own.
+Needs transformers and accelerate. Steps are recorded on a GPU, with the bits of the Trainer's own.
 """
 
-import importlib.util
-import sys
 import tempfile
 
 import torch
+import transformers
 from torch import nn
 
 import pulsora as pl
-
-if not all(importlib.util.find_spec(name) for name in ("transformers", "accelerate")):
-    print("left out: needs transformers and accelerate")
-    sys.exit()
-
-import transformers
-
 from pulsora.loops.hugging_face import RecordedTrainer
 
 

@@ -76,10 +76,9 @@ class TrainingStep:
 
     A recorded step does not repeat Python code beside tensors: hooks, prints, decisions that depend
     on numbers. A step that cannot be recorded runs as the plain loop, and one warning says why:
-    hooks of modules, parameters or the optimiser, random numbers of torch, NumPy or
-    Python (dropout), gates of
-    adapters, messages by gloo, anything that waits for the GPU, more than eight shapes of the
-    batch. With `amp=True`, steps are plain without a warning.
+    hooks of modules, parameters or the optimiser, random numbers of torch, NumPy or Python
+    (dropout), gates of adapters, messages by gloo, anything that waits for the GPU, more than eight
+    shapes of the batch. With `amp=True`, steps are plain without a warning.
 
     Args:
         model: Called with all tensors of a batch but the last.

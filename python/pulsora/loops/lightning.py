@@ -46,8 +46,7 @@ class RecordedSteps:
     Lightning makes its own steps, and one warning says why, where a step cannot be recorded: with
     `accumulate_grad_batches`, mixed precision, `torch.compile`, several processes, callbacks or
     methods amid a step, metrics of torchmetrics, or numbers that are no tensors, in
-    `training_step`. Reasons of
-    `TrainingStep` itself make its steps plain, with its warning.
+    `training_step`. Reasons of `TrainingStep` itself make its steps plain, with its warning.
 
     Raises:
         TypeError: For a class without a LightningModule behind the mixin; on fitting, for a

@@ -19,8 +19,9 @@ from pulsora.nn.autograd.differentiation import (
 from pulsora.nn.autograd.gated_product import flat_gate
 from pulsora.nn.autograd.readonly_weight import weight_copy
 from pulsora.nn.autograd.tile_product import read_tiles, require_untraced
+from pulsora.nn.carrier_settings import learns_range, require_digital, require_range
 from pulsora.nn.inputs import output_type, require_input, require_type
-from pulsora.nn.master import WeightCarrier, learns_range, require_digital, require_range
+from pulsora.nn.master import WeightCarrier
 from pulsora.nn.options import are_blank, place_of, require_none, whole_signature
 from pulsora.nn.tiles.followed_weights import FollowedWeights
 from pulsora.nn.tiles.layer_names import described

@@ -29,10 +29,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from pulsora.config import CompoundFacts
     from pulsora.nn.tiles.tile_array import TileArray
 
-__all__ = ["WeightCarrier", "learns_range", "require_digital"]
+__all__ = ["WeightCarrier"]
 
 
 class WeightCarrier(TiledModule):
@@ -373,44 +372,3 @@ def _is_finite(weight: object) -> bool:
     if weight.is_meta or weight.layout is not torch.strided or weight.is_quantized:
         return False
     return bool(torch.isfinite(weight).all())
-
-
-def learns_range(config: Any) -> bool:  # noqa: ANN401 - TileConfig
-    """Whether the range of the inputs is a parameter of a layer with this configuration."""
-    if not config.facts.digital_weight:
-        return False
-    forward = config.forward
-    return not forward.is_perfect and bool(forward.noise_management == "input_range")
-
-
-def require_range(config: Any) -> None:  # noqa: ANN401 - TileConfig
-    """Raises ConfigError for a gradient of input ranges that a configuration does not have."""
-    rule = getattr(config, "range_gradient", "clip")
-    if rule == "clip":
-        return
-    forward = config.forward
-    if not learns_range(config):
-        raise _core.ConfigError(
-            f"range_gradient is '{rule}', and forward.noise_management is "
-            f"'{forward.noise_management}', so that no input range is learned; set it to "
-            "'input_range', with forward.is_perfect = False"
-        )
-    if rule == "lsq" and forward.inp_res == 0.0:
-        raise _core.ConfigError(
-            "range_gradient is 'lsq', and forward.inp_res is 0, so that inputs are not rounded; "
-            "give the steps of the DAC, or range_gradient='clip'"
-        )
-
-
-def require_digital(facts: CompoundFacts, weight_scaling: object, *, analog_bias: bool) -> None:
-    """Raises ValueError for options that do not go with a weight that is a parameter of torch."""
-    if weight_scaling is not None and not facts.follows:
-        raise ValueError(
-            f"weight_scaling = {weight_scaling!r}: tiles of InferenceConfig scale their weights "
-            "themselves (scaling_per of the configuration); leave it out"
-        )
-    if analog_bias:
-        raise ValueError(
-            "digital_bias = False: layers whose weight is a parameter of torch have a digital "
-            "bias; leave it out"
-        )

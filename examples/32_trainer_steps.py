@@ -39,7 +39,8 @@ for kind in (transformers.Trainer, RecordedTrainer):
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, total_iters=80)
     arguments = transformers.TrainingArguments(
         tempfile.mkdtemp(), num_train_epochs=5, per_device_train_batch_size=16, report_to=[],
-        seed=1, save_strategy="no", logging_steps=80, disable_tqdm=True, dataloader_pin_memory=False,
+        save_strategy="no", logging_steps=80, disable_tqdm=True, seed=1,
+        dataloader_pin_memory=False,
     )  # fmt: skip
     trainer = kind(model, arguments, train_dataset=rows, optimizers=(optimizer, schedule))
     print(f"{kind.__name__}: loss {trainer.train().training_loss:.3f}")

@@ -43,7 +43,7 @@ def replay(monkeypatch: pytest.MonkeyPatch) -> type[Replayed]:
     """Lets steps on the CPU be recorded as `Replayed`."""
     monkeypatch.setattr(training_step, "_recordable", lambda _: True)
     monkeypatch.setattr(training_step, "RecordedStep", Replayed)
-    monkeypatch.setattr(training_step, "random_numbers", lambda _: 0)
+    monkeypatch.setattr(training_step, "random_numbers", lambda _: (0, 0))
     monkeypatch.setattr(torch.cuda.CUDAGraph, "raw_cuda_graph", None, raising=False)
     monkeypatch.setattr(Replayed, "made", [])
     return Replayed

@@ -55,7 +55,7 @@ def test_choices_by_random_numbers_of_the_host_are_not_recorded(
 ) -> None:
     """Layers that are left out at random, for instance, would stay as recorded."""
     replay(monkeypatch)
-    monkeypatch.setattr(training_step, "random_numbers", lambda _: of_host())
+    monkeypatch.setattr(training_step, "random_numbers", lambda _: (0, of_host()))
     draw: Callable[[], float] = DRAWS[source]
 
     def loss(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

@@ -215,7 +215,6 @@ def test_what_cannot_be_recorded_runs_plainly_with_a_reason() -> None:
     hooked = _model("cuda")
     hooked[2].register_forward_hook(lambda *_: None)
     for extra, reason in (
-        (nn.Dropout(0.5), "random numbers"),
         (Waits(), "captur"),
         (hooked, "hook"),
     ):
@@ -266,7 +265,7 @@ def test_when_a_step_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = [0]
     monkeypatch.setattr(training_step, "_recordable", lambda _: True)
     monkeypatch.setattr(training_step, "RecordedStep", _Graph)
-    monkeypatch.setattr(training_step, "random_numbers", lambda _: drawn[0])
+    monkeypatch.setattr(training_step, "random_numbers", lambda _: (1, drawn[0]))
     monkeypatch.setattr(torch.cuda.CUDAGraph, "raw_cuda_graph", None, raising=False)
     monkeypatch.setattr(_Graph, "made", made := [])
     model = _model("cpu")
@@ -319,7 +318,7 @@ def test_reinits_that_wait_are_not_recorded(
 ) -> None:
     monkeypatch.setattr(training_step, "_recordable", lambda _: True)
     monkeypatch.setattr(training_step, "RecordedStep", _Graph)
-    monkeypatch.setattr(training_step, "random_numbers", lambda _: 0)
+    monkeypatch.setattr(training_step, "random_numbers", lambda _: (0, 0))
     monkeypatch.setattr(torch.cuda.CUDAGraph, "raw_cuda_graph", None, raising=False)
     config = pl.LRTTConfig(rank=2, reinit=reinit, transfer_every=every)
     layer = AnalogLinear(12, 4, config=config, seed=1)
@@ -345,7 +344,7 @@ def test_other_optimisers_are_refused() -> None:
 def test_a_hook_of_a_parameter_is_not_lost_in_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_step, "_recordable", lambda _: True)
     monkeypatch.setattr(training_step, "RecordedStep", _Graph)
-    monkeypatch.setattr(training_step, "random_numbers", lambda _: 0)
+    monkeypatch.setattr(training_step, "random_numbers", lambda _: (0, 0))
     monkeypatch.setattr(torch.cuda.CUDAGraph, "raw_cuda_graph", None, raising=False)
     model = _model("cpu")
     step = TrainingStep(model, AnalogSGD(model.parameters(), lr=0.1), loss_fn)
@@ -396,21 +395,23 @@ def test_a_run_on_a_gpu_is_resumed_on_the_cpu(tmp_path: Path) -> None:
     assert on_cpu.history[2]["loss"] < history[1]["loss"]
 
 
-def test_mixed_precision_is_that_of_the_loop_with_autocast() -> None:
-    models = [_model("cpu") for _ in range(2)]
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
+def test_mixed_precision_is_that_of_the_loop_with_autocast(device: str) -> None:
+    models = [_model(device) for _ in range(2)]
     optimizers = [AnalogSGD(each.parameters(), lr=0.1) for each in models]
     step = pl.training_step.TrainingStep(models[0], optimizers[0], loss_fn, amp=True)
-    assert step.plain_because is not None
-    for number in range(4):
-        x, target = _batch(number, "cpu")
+    for number in range(8):
+        x, target = _batch(number, device)
         optimizers[1].zero_grad()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(device, dtype=torch.bfloat16):
             output = models[1](x)
             loss = loss_fn(output, target)
         assert output.dtype == torch.bfloat16
         loss.backward()
         optimizers[1].step()
         assert torch.equal(step(x, target), loss.detach())
+    assert step.plain_because is None
+    assert (step.recorded_shapes > 0) == (device == "cuda")
     for one, other in zip(*(each.state_dict().values() for each in models), strict=True):
         assert torch.equal(one, other)
 

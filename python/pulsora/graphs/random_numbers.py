@@ -1,4 +1,4 @@
-"""States of generators of random numbers, which a recorded step would not draw anew."""
+"""States of generators of random numbers, which tell what a step has drawn."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 __all__ = ["of_host", "random_numbers"]
 
 
-def random_numbers(batch: Tensor) -> Hashable:
-    """Returns what differs after any draw beside tiles; None for a batch on the CPU.
+def random_numbers(batch: Tensor) -> tuple[Hashable, Hashable] | None:
+    """Returns what differs after draws on the GPU, and after draws of the host, beside tiles.
 
-    Choices by numbers of the host, such as layers that are left out, would be constants of a graph.
+    A recorded step draws anew on the GPU. Choices by numbers of the host, such as layers that are
+    left out, would be constants of a graph. None for a batch on the CPU.
     """
     if not batch.is_cuda:
         return None

@@ -40,6 +40,7 @@ class RecordedStep:
         constants: What is constant in the graph, but learning rates.
         rates: The learning rates that are constant in the graph.
         digital_too: Whether the step of digital parameters is recorded.
+        draws: Whether the step draws random numbers of torch on the GPU, as dropout does.
     """
 
     def __init__(
@@ -53,8 +54,10 @@ class RecordedStep:
         constants: object,
         rates: object,
         digital_too: bool,
+        draws: bool,
     ) -> None:
         self.constants, self.rates, self.digital_too = constants, rates, digital_too
+        self._draws = draws
         self._layers = followed_layers(model)
         follow_all(self._layers)  # what happens in every step is recorded, and nothing else
         self._batch = [each.clone() for each in batch]
@@ -107,6 +110,10 @@ class RecordedStep:
         ]
         for kept, given in zip(self._batch, batch, strict=True):
             kept.copy_(given, non_blocking=True)
+        if self._draws:
+            # The graph is empty since `finish`: this sets what random numbers begin with, and
+            # advances torch's generator by those of a step.
+            self._graph.replay()
         self.tiles.run(torch.cuda.current_stream(batch[0].device).cuda_stream, rates)
         for parameter, gradient in self._gradients:
             parameter.grad = gradient

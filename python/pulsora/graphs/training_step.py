@@ -16,7 +16,7 @@ from pulsora.graphs.random_numbers import random_numbers
 from pulsora.graphs.recorded_step import RecordedStep, in_gpu_memory, repeatable
 from pulsora.graphs.several_processes import BY_DDP, by_ddp, process_group
 from pulsora.nn.autograd.analog_parameter import AnalogParameter, analog_arrays
-from pulsora.nn.autograd.optimizer_groups import learning_rate
+from pulsora.nn.autograd.optimizer_groups import has_digital, learning_rate
 from pulsora.nn.tiles.followed_weights import followed_layers
 from pulsora.nn.tiles.held_weights import HeldWeights
 from pulsora.nn.tiles.layer_names import set_names
@@ -75,10 +75,11 @@ class TrainingStep:
     tiles, whatever `updates` says.
 
     A recorded step does not repeat Python code beside tensors: hooks, prints, decisions that depend
-    on numbers. A step that cannot be recorded runs as the plain loop, and one warning says why:
-    hooks of modules, parameters or the optimiser, random numbers of torch, NumPy or Python
-    (dropout), gates of adapters, messages by gloo, anything that waits for the GPU, more than eight
-    shapes of the batch. With `amp=True`, steps are plain without a warning.
+    on numbers. Random numbers of torch on the GPU, as of dropout, are those of the plain loop. A
+    step that cannot be recorded runs as the plain loop, and one warning says why: hooks of modules,
+    parameters or the optimiser, random numbers of torch, NumPy or Python on the host, gates of
+    adapters, messages by gloo, anything that waits for the GPU, more than eight shapes of the
+    batch.
 
     Args:
         model: Called with all tensors of a batch but the last.
@@ -87,8 +88,7 @@ class TrainingStep:
         before_step: Called between `backward()` and the step of the optimiser, for instance to clip
             gradients.
         amp: Whether the forward pass and loss_fn run under `torch.autocast` with bfloat16, which
-            has the range of single precision, so that no GradScaler is needed. All steps are then
-            plain.
+            has the range of single precision, so that no GradScaler is needed.
 
     Raises:
         TypeError: For an optimiser that is not of pulsora.optim, a loss_fn that cannot be called,
@@ -125,11 +125,11 @@ class TrainingStep:
         self.loss_fn = loss_fn
         self.before_step = before_step
         self.amp = amp
-        self.plain_because = "amp=True: steps in mixed precision are not recorded" if amp else None
+        self.plain_because: str | None = None
         """Reason why steps on a GPU are not recorded; None if they are recorded."""
         self._graphs: dict[Any, RecordedStep] = {}
         self._seen: dict[Any, int] = {}
-        self._draws = False
+        self._draws = self._draws_on_gpu = False  # random numbers of the host, and of the GPU
         self._digital_too = repeatable(optimizer)
         self._since_record = _RATES_CHANGE_OFTEN
 
@@ -201,10 +201,12 @@ class TrainingStep:
     def _plainly(self, batch: Sequence[Tensor]) -> Tensor:
         """Makes a step by the plain loop, and returns the loss."""
         watched = self.plain_because is None and not self._draws
-        drawn = random_numbers(batch[0]) if watched else None
+        before = random_numbers(batch[0]) if watched else None
         loss = self.loss(batch)
         self.optimizer.step()
-        self._draws = self._draws or (watched and random_numbers(batch[0]) != drawn)
+        if before is not None and (after := random_numbers(batch[0])) is not None:
+            self._draws_on_gpu = self._draws_on_gpu or after[0] != before[0]
+            self._draws = after[1] != before[1]
         return loss
 
     def _together(self, group: ProcessGroup, batch: Sequence[Tensor]) -> Tensor:
@@ -283,6 +285,7 @@ class TrainingStep:
                 constants=self._circumstances(),
                 rates=self._rates(),
                 digital_too=self._digital_too,
+                draws=self._draws_on_gpu,
             )
         except (RuntimeError, ValueError) as error:
             cause = error.__context__ or error  # ending a failed capture raises too
@@ -333,7 +336,7 @@ class TrainingStep:
             "parameters have hooks, which would not run": any(
                 map(hooks_of_parameter, self.model.parameters())
             ),
-            "the model draws random numbers of torch, NumPy or Python, as for dropout": self._draws,
+            "the model draws random numbers of torch, NumPy or Python on the host": self._draws,
             "'auto' transfers and re-inits that are 'orthogonal' or 'svd' wait for the GPU": any(
                 each.facts.waits_for_host for each in arrays
             ),
@@ -346,9 +349,12 @@ class TrainingStep:
         return next((reason for reason, stands in obstacles.items() if stands), None)
 
     def _rates(self) -> list[Any]:
-        """Returns the learning rates that are constants of a graph; None if in GPU memory."""
+        """Returns the learning rates that are constants of a graph.
+
+        None stands for a rate in GPU memory, and for one of pulses alone.
+        """
         return [
-            None if in_gpu_memory(group) else learning_rate(group)
+            None if in_gpu_memory(group) or not has_digital(group) else learning_rate(group)
             for group in (self.optimizer.param_groups if self._digital_too else ())
         ]
 

@@ -34,15 +34,15 @@ class TrainingGraph {
   TrainingGraph &operator=(const TrainingGraph &) = delete;
 
   /// Work of different lanes may overlap.
-  static constexpr int kLanes = 16;
+  static constexpr int kLanes = 4;
   /// The stream that tiles of a lane must use when run() calls them; it exists as long as the
   /// process. Work of tiles in other streams must be ordered before run()'s stream.
   void *stream(int lane) const;
   /// Stores a call at the present place of `capturing`, a stream that is being captured: StateError
   /// otherwise, and after finish(). Calls must not wait for the GPU.
   void add(void *capturing, int lane, Call call);
-  /// Ends the record. `graph`, a cudaGraph_t, is the result of the capture; it must outlive this
-  /// object.
+  /// Ends the record. `graph`, a cudaGraph_t, is the result of the capture. Its work moves into this
+  /// object, so that a launch of `graph` does nothing.
   void finish(void *graph);
   /// Makes the calls and launches everything in `stream`. If a call throws, nothing runs, although
   /// the tiles have counted the samples of the calls before it.

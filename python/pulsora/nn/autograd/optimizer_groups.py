@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["has_analog", "ignored", "learning_rate", "parted", "rate", "shares_lr", "signature"]
+__all__ = ["has_analog", "has_digital", "ignored", "learning_rate", "parted", "rate", "shares_lr", "signature"]
 
 # Arguments that act on analog layers too, or make no difference to the rule of the update.
 _NEUTRAL = {"params", "lr", "maximize", "foreach", "fused", "capturable", "differentiable"}
@@ -61,6 +61,11 @@ def signature(kind: type[torch.optim.Optimizer]) -> inspect.Signature:
 def has_analog(group: Mapping[str, Any]) -> bool:
     """Whether a group of an optimiser has analog parameters."""
     return any(isinstance(each, AnalogParameter) for each in group["params"])
+
+
+def has_digital(group: Mapping[str, Any]) -> bool:
+    """Whether a group of an optimiser has parameters that torch itself updates."""
+    return not all(isinstance(each, AnalogParameter) for each in group["params"])
 
 
 def parted(group: Mapping[str, Any], analog_lr: float | None) -> list[dict[str, Any]]:

@@ -133,7 +133,10 @@ struct TrainingGraph::Impl {
   explicit Impl(int device_) : device(device_), lanes(Lanes::of(device_)) {
     PULSORA_CUDA_CHECK(cudaEventCreateWithFlags(&reached, cudaEventDisableTiming));
   }
-  ~Impl() { cudaEventDestroy(reached); }
+  ~Impl() {
+    if (whole) cudaGraphDestroy(whole);
+    cudaEventDestroy(reached);
+  }
   Impl(const Impl &) = delete;
   Impl &operator=(const Impl &) = delete;
 
@@ -268,7 +271,17 @@ void TrainingGraph::add(void *capturing, int lane, Call call) {
 void TrainingGraph::finish(void *graph) {
   PULSORA_CHECK(StateError, !impl_->whole, "this TrainingGraph is finished already");
   PULSORA_CHECK(StateError, graph, "graph is null; give what the capture of the stream returned");
-  impl_->whole = static_cast<cudaGraph_t>(graph);
+  const CudaScope scope(impl_->device);
+  const auto captured = static_cast<cudaGraph_t>(graph);
+  PULSORA_CUDA_CHECK(cudaGraphClone(&impl_->whole, captured));
+  for (Group &group : impl_->groups) {
+    PULSORA_CUDA_CHECK(cudaGraphNodeFindInClone(&group.place, group.place, impl_->whole));
+  }
+  size_t count = 0;
+  PULSORA_CUDA_CHECK(cudaGraphGetNodes(captured, nullptr, &count));
+  std::vector<cudaGraphNode_t> nodes(count);
+  PULSORA_CUDA_CHECK(cudaGraphGetNodes(captured, nodes.data(), &count));
+  for (cudaGraphNode_t node : nodes) PULSORA_CUDA_CHECK(cudaGraphDestroyNode(node));
 }
 
 void TrainingGraph::run(void *stream) {

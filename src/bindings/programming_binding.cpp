@@ -123,11 +123,6 @@ void take(SharedTile &self, py::handle weights, bool isSame) {
   self.enqueue([in = in.view(), isSame](Tile &tile) { tile.programming().take(in, isSame); });
 }
 
-void see(SharedTile &self, py::handle number) {
-  const auto batch = readArgument<uint64_t>(number, "number", atLeast(0));
-  self.enqueue([batch](Tile &tile) { tile.programming().see(batch); });
-}
-
 py::object written(SharedTile &self) {
   OutputMatrix weights(self.dSize(), self.xSize(), self.context());
   self.run([&](Tile &tile) { tile.programming().getWritten(weights.view()); });
@@ -197,7 +192,6 @@ void bindProgramming(py::class_<SharedTile> &tile) {
              return self.run([](Tile &each) { return each.ageCompensation(); });
            })
       .def("take", &take, arg("weights"), arg("is_same") = false)
-      .def("see", &see, arg("number"))
       .def("written", &written)
       .def("conductances", &conductances, arg("which"))
       .def("programmed_point", &point)

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <pybind11/stl.h>
+#include <utility>
 #include <vector>
 
 #include "no_constructor.h"
@@ -64,6 +65,27 @@ void follow(const Grid &self, py::handle master) {
   SharedGrid::enqueue(self, [in = in.view()](TileGrid &grid) { grid.follow(in); });
 }
 
+void take(const Grid &self, py::handle weights, bool isSame) {
+  const InputMatrix in = self->input(weights, "weights");
+  SharedGrid::enqueue(self, [in = in.view(), isSame](TileGrid &grid) { grid.take(in, isSame); });
+}
+
+/// The numbers of the next forward samples of a grid's tiles. In a recorded step they are noted anew
+/// at each run.
+struct NotedSamples {
+  std::vector<uint64_t> numbers;
+};
+
+std::shared_ptr<NotedSamples> noteSamples(const Grid &self) {
+  auto noted = std::make_shared<NotedSamples>();
+  SharedGrid::enqueue(self, [noted](TileGrid &grid) { noted->numbers = grid.nextSamples(); });
+  return noted;
+}
+
+void see(const Grid &self, const std::shared_ptr<NotedSamples> &noted) {
+  SharedGrid::enqueue(self, [noted](TileGrid &grid) { grid.see(noted->numbers); });
+}
+
 int64_t changesSize(const Grid &self, const TileGrid::Numbers &tiles) {
   int64_t size = 0;
   SharedGrid::run(self, [&](TileGrid &grid) { size = grid.changesSize(tiles); });
@@ -88,6 +110,11 @@ void unpackChanges(const Grid &self, const TileGrid::Numbers &tiles, py::handle 
 
 void bindTileGrid(py::module_ &module) {
   using py::arg;
+  py::class_<NotedSamples, std::shared_ptr<NotedSamples>>(module, "NotedSamples")
+      .def(py::init([](std::vector<uint64_t> numbers) {
+             return std::make_shared<NotedSamples>(NotedSamples{std::move(numbers)});
+           }),
+           arg("numbers"));
   py::class_<SharedGrid, Grid>(module, "TileGrid", py::custom_type_setup(&withoutNew))
       .def("forward", &forward, arg("x"), arg("out"), arg("first") = 0, arg("of") = py::none(),
            arg("evaluation") = false)
@@ -96,6 +123,9 @@ void bindTileGrid(py::module_ &module) {
       .def("update", &update, arg("x"), arg("d"), arg("lr"), arg("tiles") = py::none())
       .def("end_batch", &endBatch, arg("lr"), arg("tiles") = py::none())
       .def("follow", &follow, arg("master"))
+      .def("take", &take, arg("weights"), arg("is_same") = false)
+      .def("note_samples", &noteSamples)
+      .def("see", &see, arg("noted"))
       .def("changes_size", &changesSize, arg("tiles"))
       .def("pack_changes", &packChanges, arg("tiles"), arg("out"))
       .def("unpack_changes", &unpackChanges, arg("tiles"), arg("changes"));

@@ -43,7 +43,7 @@ class RecordedSteps:
     The Trainer makes its own steps, and one warning says why, where a step cannot be recorded: with
     `gradient_accumulation_steps`, mixed precision, several processes or GPUs, `torch_compile`,
     `torch_empty_cache_steps`, or callbacks on `on_pre_optimizer_step`. Reasons of `TrainingStep`
-    itself, such as dropout, make its steps plain, with its warning.
+    itself, such as random choices on the host, make its steps plain, with its warning.
 
     Raises:
         TypeError: For a class without a Trainer behind the mixin; on training, for an optimiser

@@ -15,6 +15,7 @@
 #include "tile/tile_adapter.h"
 #include "tile/tile_checks.h"
 #include "tile/tile_impl.h"
+#include "tile/tile_programming.h"
 
 namespace pulsora {
 
@@ -289,21 +290,44 @@ void TileGrid::endBatchSome(const Numbers &tiles, float lr) {
   forEachOf(tiles, [&](size_t i) { tiles_[i]->endBatch(lr); });
 }
 
+// The weights of a tile among those of the matrix.
+MatrixView<const float> TileGrid::partOf(size_t tile, MatrixView<const float> weights) const {
+  const Lines &rows = outputs_.blocks[outputs_.ofPlace[tile]];
+  const Lines &cols = inputs_.blocks[inputs_.ofPlace[tile]];
+  return weights.block(rows.first, cols.first, rows.count, cols.count);
+}
+
 void TileGrid::follow(MatrixView<const float> master) {
   requireShape(master, {outputs_.name, outputs_.size}, {inputs_.name, inputs_.size}, "master",
                "follow");
-  const auto partOf = [&](size_t i) {
-    const Lines &rows = outputs_.blocks[outputs_.ofPlace[i]];
-    const Lines &cols = inputs_.blocks[inputs_.ofPlace[i]];
-    return master.block(rows.first, cols.first, rows.count, cols.count);
-  };
   if (context().onCpu())
-    for (const size_t i : all_) requireFinite(context(), partOf(i), "master");
+    for (const size_t i : all_) requireFinite(context(), partOf(i, master), "master");
   forEachOf(all_, [&](size_t i) { tiles_[i]->impl_->prepareFollow(); });
   forEachOf(all_, [&](size_t i) {
-    if (!context().onCpu()) requireFinite(tiles_[i]->context(), partOf(i), "master");
-    tiles_[i]->followChecked(partOf(i));
+    if (!context().onCpu()) requireFinite(tiles_[i]->context(), partOf(i, master), "master");
+    tiles_[i]->followChecked(partOf(i, master));
   });
+}
+
+void TileGrid::take(MatrixView<const float> weights, bool isSame) {
+  requireShape(weights, {outputs_.name, outputs_.size}, {inputs_.name, inputs_.size}, "weights",
+               "take");
+  if (context().onCpu())
+    for (const size_t i : all_) requireFinite(context(), partOf(i, weights), "weights");
+  forEachOf(all_, [&](size_t i) { tiles_[i]->programming().take(partOf(i, weights), isSame); });
+}
+
+std::vector<uint64_t> TileGrid::nextSamples() const {
+  std::vector<uint64_t> numbers;
+  numbers.reserve(tiles_.size());
+  for (const Tile *tile : tiles_) numbers.push_back(tile->counters().forwardSamples);
+  return numbers;
+}
+
+void TileGrid::see(const std::vector<uint64_t> &numbers) {
+  PULSORA_CHECK(InputError, numbers.size() == tiles_.size(), "there are ", numbers.size(),
+                " numbers for ", tiles_.size(), " tiles; give one for each");
+  for (size_t i = 0; i < tiles_.size(); ++i) tiles_[i]->programming().see(numbers[i]);
 }
 
 int64_t TileGrid::changesSize(const Numbers &tiles) const {

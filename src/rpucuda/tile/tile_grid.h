@@ -48,6 +48,12 @@ class TileGrid final {
   /// Lets cells follow the digital weight [outputs, inputs] by pulses, and ends a mini-batch
   /// (Tile::follow()). Places without a tile are not looked at.
   void follow(MatrixView<const float> master);
+  /// Writes the weights [outputs, inputs] of programmable tiles (TileProgramming::take()), likewise.
+  void take(MatrixView<const float> weights, bool isSame = false);
+  /// The number of the next forward sample of each tile.
+  std::vector<uint64_t> nextSamples() const;
+  /// TileProgramming::see() of each tile, with the number for each.
+  void see(const std::vector<uint64_t> &numbers);
 
   /// Positions of tiles in the list given to the grid; each once.
   using Numbers = std::vector<size_t>;
@@ -106,6 +112,7 @@ class TileGrid final {
   template <class Call>
   void forEachOf(const Numbers &tiles, const Call &call);
   void requireKnown(const Numbers &tiles) const;
+  MatrixView<const float> partOf(size_t tile, MatrixView<const float> weights) const;
   void requireSamples(const Samples &samples, float lr, Buffer<float> *patches) const;
   void updateChecked(const Numbers &tiles, const Samples &samples, float lr, const Pause &pause);
   bool stepFits(const PatchedImages &images, MatrixView<const float> d, float lr) const;

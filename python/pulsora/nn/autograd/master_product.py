@@ -35,12 +35,12 @@ class _HeldProduct(torch.autograd.Function):
         recorded: bool,
     ) -> Tensor:
         held.before_read(weight, evaluation=position.evaluation)
-        numbers = held.numbers(position)
+        noted = held.noted(position)
         if recorded:
             # The gradient of W takes the inputs that the array saw.
             seen = held.converted(x) if ctx.needs_input_grad[1] else x
             ctx.save_for_backward(seen, weight, bias)
-        ctx.held, ctx.position, ctx.numbers = held, position, numbers
+        ctx.held, ctx.position, ctx.noted = held, position, noted
         y = held.array.forward(x, position)
         return y if bias is None else y + bias
 
@@ -53,7 +53,7 @@ class _HeldProduct(torch.autograd.Function):
         d = own(d).float().contiguous()
         dx = None
         if needs_x:
-            held.before_backward(weight, ctx.numbers, evaluation=ctx.position.evaluation)
+            held.before_backward(weight, ctx.noted, evaluation=ctx.position.evaluation)
             dx = held.array.backward(d, ctx.position)
         return (
             dx,

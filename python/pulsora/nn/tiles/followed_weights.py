@@ -93,12 +93,11 @@ class FollowedWeights:
         """Prepares the tiles for a read."""
         self.follow(weight)
 
-    def before_backward(self, weight: Tensor, numbers: list[int], *, evaluation: bool) -> None:
+    def before_backward(self, weight: Tensor, noted: None, *, evaluation: bool) -> None:
         """Prepares the tiles for a backward read, which sees the cells as they are."""
 
-    def numbers(self, position: ReadPosition) -> list[int]:
-        """Returns what a backward read has to know of its forward read: nothing."""
-        return position.numbers or []
+    def noted(self, position: ReadPosition) -> None:
+        """What a backward read has to know of its forward read: nothing."""
 
     def converted(self, x: Tensor) -> Tensor:
         """Returns the inputs that the gradient of the digital weight takes: those of the layer."""

@@ -154,6 +154,7 @@ def test_pulses_of_a_round_leave_out_two_deviations_of_the_write_noise(device: s
         transfer_every=0,
         transfer_tolerance=tolerance,
         transfer_rounds=1,
+        keep_rest=False,
     )
     tile = pl.Tile(20, 30, config, seed=5, device=device)
     wanted = wanted_changes(tile)
@@ -175,6 +176,7 @@ def test_limits_of_later_rounds_are_smaller() -> None:
         transfer_every=0,
         transfer_rounds=4,
         transfer_max_pulses=12,
+        keep_rest=False,
     )
     tile = pl.Tile(20, 30, config, seed=5)
     wanted = wanted_changes(tile)

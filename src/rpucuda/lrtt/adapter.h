@@ -104,7 +104,10 @@ class LRTTAdapter {
   /// Re-initialises A and B after a transfer, as lrtt.reinit says.
   void reinit(const Context &context);
   /// Writes A so that A B comes closest to `missing` / transfer_lr, [dSize, xSize]; A is 0 before.
-  void keepRest(const Context &context, MatrixView<const float> missing);
+  /// With a tolerance, rows with a cell that misses more stand for such cells alone (RowHolder).
+  void keepRest(const Context &context, MatrixView<const float> missing, float tolerance);
+  /// The rows of the latest keepRest() with a tolerance.
+  const RestKeeper &rest() const { return rest_; }
   /// A <- 0, digitally.
   void clear(const Context &context);
   void setA(const Context &context, MatrixView<const float> weights);

@@ -57,15 +57,17 @@ void LRTTAdapter::reinit(const Context &context) {
   ++reinits_;
 }
 
-void LRTTAdapter::keepRest(const Context &context, MatrixView<const float> missing) {
+void LRTTAdapter::keepRest(const Context &context, MatrixView<const float> missing,
+                           float tolerance) {
   const MatrixView<const float> rest = settings_.params.swap_xd ? missing.transposed() : missing;
   const double scale = 1.0 / static_cast<double>(settings_.transferLr);
   if (signs_.empty()) {
-    write(context, a_.cells(), rest_.fit(context, rest, b_.weights(), scale, nullptr));
+    write(context, a_.cells(), rest_.fit(context, rest, b_.weights(), scale, nullptr, tolerance));
     return;
   }
   takeSigns(context);
-  write(context, a_.cells(), rest_.fit(context, rest, b_.weights(), scale, signs_.data()));
+  write(context, a_.cells(),
+        rest_.fit(context, rest, b_.weights(), scale, signs_.data(), tolerance));
   turnA(context, signs_.data());
 }
 

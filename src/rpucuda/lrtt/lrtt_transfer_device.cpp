@@ -227,8 +227,19 @@ void LRTTTransferDevice::transfer(const Context &context, bool keepsRest) {
   adapter_->meetBounds(own);
   transfers_->run(own, visible_.cells(), *adapter_);
   adapter_->reinit(own);
-  if (keepsRest) adapter_->keepRest(own, transfers_->missing(visible_.cells()));
+  if (keepsRest) keepRest(own);
   if (filling_) filling_->restart(own, *adapter_, true);
+}
+
+// A takes what the transfer left missing. Then the cells that can be written make up for what A B
+// adds to them where A holds others.
+void LRTTTransferDevice::keepRest(const Context &context) {
+  const float tolerance = settings_.heldFrom();
+  adapter_->keepRest(context, transfers_->missing(visible_.cells()), tolerance);
+  if (tolerance == 0.0f) return;
+  const RestKeeper &rest = adapter_->rest();
+  if (context.onCpu() && *rest.anyHeld() == 0) return;
+  transfers_->revise(context, visible_.cells(), *adapter_);
 }
 
 void LRTTTransferDevice::merge(const Context &context) {

@@ -84,6 +84,7 @@ class LRTTTransferDevice final : public AnalogDevice, private GatedAdapter {
   void transfer(const Context &context) override { transfer(context, settings_.keepsRest()); }
   void merge(const Context &context) override;
   void transfer(const Context &context, bool keepsRest);
+  void keepRest(const Context &context);
   void setReinitVectors(const Context &context, MatrixView<const float> vectors) override;
 
   bool injected() const { return adapter_ && settings_.params.forward_inject; }

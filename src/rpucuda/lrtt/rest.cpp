@@ -11,11 +11,13 @@ void RestKeeper::reserve(const Context &context, int64_t outputs, int64_t rank) 
   products_.reserve(context, outputs * rank);
   work_.reserve(context, outputs * rank);
   a_.reserve(context, outputs * rank);
+  held_.reserve(context, outputs);
+  any_.reserve(context, 1);
 }
 
 MatrixView<const float> RestKeeper::fit(const Context &context, MatrixView<const float> r,
-                                        MatrixView<const float> b, double scale,
-                                        const float *signs) {
+                                        MatrixView<const float> b, double scale, const float *signs,
+                                        float tolerance) {
   reserve(context, r.rows, b.rows);
   Context exact = context;
   exact.gpuProducts = GpuProducts::Reproducible;
@@ -25,6 +27,11 @@ MatrixView<const float> RestKeeper::fit(const Context &context, MatrixView<const
   forEach(context, 1, GramFactor{gram_.data(), b.rows, factor_.data()});
   forEach(context, r.rows,
           RestSolver{factor_.data(), products, scale, signs, work_.data(), a_.data()});
+  if (tolerance > 0.0f) {
+    detail::fillZero(context, any_.data(), any_.bytes());
+    forEach(context, r.rows,
+            RowHolder{r, b, tolerance, scale, signs, a_.data(), held_.data(), any_.data()});
+  }
   return rowMajor<const float>(a_.data(), r.rows, b.rows);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/atomics.h"
 #include "core/context.h"
 #include "core/scratch.h"
 #include "core/view.h"
@@ -71,19 +72,113 @@ struct RestSolver {
   }
 };
 
-/// Finds the A [outputs, K] for which scale^-1 A B is closest to R in the sum of squares.
+/// Rows of A that stand for the cells whose |R| exceeds the tolerance, the largest kMost of a row
+/// at most: of all a with scale^-1 a B = R at these cells, the smallest. The diagonal of their Gram
+/// matrix is raised as in GramFactor. Element i of work is row i; rows without such cells stay.
+struct RowHolder {
+  MatrixView<const float> r;  // [rows, cols]
+  MatrixView<const float> b;  // [K, cols]
+  float tolerance;
+  double scale;
+  const float *signs;  // [K], or null
+  float *a;            // [rows, K]
+  uint8_t *held;       // [rows]: whether the row stands for such cells
+  uint32_t *any;       // raised to 1 if one does
+
+  static constexpr int kMost = 8;
+
+  PULSORA_HD void operator()(int64_t i) const {
+    int64_t cells[kMost];
+    const int count = largest(i, cells);
+    held[i] = count > 0 ? 1 : 0;
+    if (count == 0) return;
+    atomicRaiseTo(any, 1U);
+    double gram[kMost][kMost];
+    double trace = 0.0;
+    for (int m = 0; m < count; ++m) {
+      for (int n = 0; n <= m; ++n) {
+        gram[m][n] = 0.0;
+        for (int64_t k = 0; k < b.rows; ++k)
+          gram[m][n] = pulsora::fma(static_cast<double>(b(k, cells[m])),
+                                    static_cast<double>(b(k, cells[n])), gram[m][n]);
+      }
+      trace += gram[m][m];
+    }
+    const double raise = GramFactor::kRaise * trace / static_cast<double>(count);
+    double share[kMost];
+    for (int m = 0; m < count; ++m) {  // the Cholesky factor, and the forward substitution
+      share[m] = static_cast<double>(r(i, cells[m]));
+      for (int n = 0; n <= m; ++n) {
+        double rest = gram[m][n] + (m == n ? raise : 0.0);
+        for (int k = 0; k < n; ++k) rest = pulsora::fma(-gram[m][k], gram[n][k], rest);
+        gram[m][n] = m == n ? pulsora::sqrt(rest > 0.0 ? rest : 1.0) : rest / gram[n][n];
+        if (n < m) share[m] = pulsora::fma(-gram[m][n], share[n], share[m]);
+      }
+      share[m] /= gram[m][m];
+    }
+    for (int m = count - 1; m >= 0; --m) {
+      for (int n = m + 1; n < count; ++n) share[m] = pulsora::fma(-gram[n][m], share[n], share[m]);
+      share[m] /= gram[m][m];
+    }
+    for (int64_t k = 0; k < b.rows; ++k) {
+      double sum = 0.0;
+      for (int m = 0; m < count; ++m)
+        sum = pulsora::fma(share[m], static_cast<double>(b(k, cells[m])), sum);
+      const auto value = static_cast<float>(scale * sum);
+      a[i * b.rows + k] = signs ? signs[k] * value : value;
+    }
+  }
+
+ private:
+  /// Finds the cells of row i with the largest |R| beyond the tolerance, of equal ones the first.
+  PULSORA_HD int largest(int64_t i, int64_t *cells) const {
+    const int64_t half = b.rows > 1 ? b.rows / 2 : 1;
+    const int most = half < kMost ? static_cast<int>(half) : kMost;
+    int count = 0;
+    while (count < most) {
+      int64_t found = -1;
+      float size = tolerance;
+      for (int64_t j = 0; j < r.cols; ++j) {
+        const float each = pulsora::abs(r(i, j));
+        const bool taken = count > 0 && !isAfter(i, each, j, cells[count - 1]);
+        if (taken || each <= size) continue;
+        found = j;
+        size = each;
+      }
+      if (found < 0) break;
+      cells[count++] = found;
+    }
+    return count;
+  }
+  /// Whether cell j, of this |R|, comes after `last` in the order of largest().
+  PULSORA_HD bool isAfter(int64_t i, float size, int64_t j, int64_t last) const {
+    const float before = pulsora::abs(r(i, last));
+    return size < before || (size == before && j > last);
+  }
+};
+
+/// Finds the A [outputs, K] that stands for what a transfer left missing.
 class RestKeeper {
  public:
   /// Reserves storage for fit(), which then cannot run out of memory.
   void reserve(const Context &context, int64_t outputs, int64_t rank);
-  /// The A for R [outputs, inputs] and B [K, inputs], with columns times `signs` [K] unless that is
-  /// null; valid until the next call. The bits do not depend on the backend.
+  /// The A for which scale^-1 A B is closest to R [outputs, inputs] in the sum of squares, for B
+  /// [K, inputs], with columns times `signs` [K] unless that is null; valid until the next call.
+  /// With a tolerance above 0, rows are those of RowHolder where |R| exceeds it. The bits do not
+  /// depend on the backend.
   MatrixView<const float> fit(const Context &context, MatrixView<const float> r,
-                              MatrixView<const float> b, double scale, const float *signs);
+                              MatrixView<const float> b, double scale, const float *signs,
+                              float tolerance);
+  /// Of the latest fit() with a tolerance: which rows stand for cells beyond it, [outputs], and
+  /// whether any does. In memory of its backend.
+  const uint8_t *held() const { return held_.data(); }
+  const uint32_t *anyHeld() const { return any_.data(); }
 
  private:
   ScratchBuffer<float> gram_, products_, a_;
   ScratchBuffer<double> factor_, work_;
+  ScratchBuffer<uint8_t> held_;
+  ScratchBuffer<uint32_t> any_;  // one
 };
 
 }  // namespace pulsora

@@ -48,6 +48,15 @@ struct LRTTSettings {
            (params.reinit == Reinit::Decay || params.reinit == Reinit::KeepB) && transferLr != 0.0f;
   }
 
+  /// What a cell may miss of its target before A holds it exactly, and the cells that can be
+  /// written make up for what A B adds to them; 0 where A holds nothing. A few tolerances, because
+  /// all cells of a row move for it.
+  float heldFrom() const {
+    constexpr float kTolerances = 4.0f;
+    const bool isPart = keepsRest() && params.forward_inject && alpha == transferLr;
+    return isPart ? kTolerances * transferRule().program.tolerance : 0.0f;
+  }
+
   LRTTParams params;
   int64_t dSize;
   int64_t xSize;

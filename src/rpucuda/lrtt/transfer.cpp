@@ -40,7 +40,7 @@ TransferFactors LRTTTransfer::readFactors(const Context &context, const LRTTAdap
 
 uint64_t LRTTTransfer::most() const {
   uint64_t sent = sender_.mostTransfers();
-  if (verifier_) sent = std::min(sent, kMostCounted / verifier_->samplesPerRun());
+  if (verifier_) sent = std::min(sent, verifier_->mostRuns() / 2);
   if (settings_.params.transfer_read == TransferRead::Exact) return sent;
   return std::min(sent, kMostCounted / static_cast<uint64_t>(settings_.rank));
 }
@@ -57,6 +57,18 @@ void LRTTTransfer::reserve(const Context &context, PulsedDevice &visible) {
 void LRTTTransfer::run(const Context &context, PulsedDevice &visible, const LRTTAdapter &adapter) {
   sender_.run(context, visible, readFactors(context, adapter),
               {adapter.dFactor(), adapter.xFactor()}, verifier_ ? &*verifier_ : nullptr);
+}
+
+void LRTTTransfer::revise(const Context &context, PulsedDevice &visible,
+                          const LRTTAdapter &adapter) {
+  const RestKeeper &rest = adapter.rest();
+  sender_.revise(context, visible,
+                 {{adapter.dFactor(), adapter.xFactor()},
+                  settings_.transferLr,
+                  rest.held(),
+                  settings_.params.swap_xd,
+                  rest.anyHeld()},
+                 verifier_ ? &*verifier_ : nullptr);
 }
 
 void LRTTTransfer::saveTo(const Context &context, State &state, const std::string &prefix) const {

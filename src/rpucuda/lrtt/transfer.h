@@ -27,6 +27,9 @@ class LRTTTransfer {
   /// Makes one transfer; the adapter does not change.
   void run(const Context &context, PulsedDevice &visible, const LRTTAdapter &adapter);
 
+  /// PulseTransfer::revise() after the latest transfer, for rows that A holds.
+  void revise(const Context &context, PulsedDevice &visible, const LRTTAdapter &adapter);
+
   /// See PulseTransfer::missing().
   MatrixView<const float> missing(const PulsedDevice &visible) const {
     return sender_.missing(visible);

@@ -10,7 +10,7 @@
 // It needs no host, so that compilers at run time can read it, for noise models from source.
 
 // Before loops over a few devices: arrays that they index stay in the registers of a GPU.
-#if defined(__CUDACC__)
+#if PULSORA_DEVICE_CODE
 #define PULSORA_UNROLL _Pragma("unroll")
 #else
 #define PULSORA_UNROLL

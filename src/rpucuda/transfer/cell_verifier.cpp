@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "array/events.h"
 #include "core/backend.h"
 
 namespace pulsora {
@@ -37,6 +38,8 @@ uint64_t CellVerifier::samplesPerRun() const {
          static_cast<uint64_t>(std::min(rows_, cols_));
 }
 
+uint64_t CellVerifier::mostRuns() const { return kMostCounted / samplesPerRun(); }
+
 void CellVerifier::reserve(const Context &context, const PulsedDevice &array) {
   programmer_.reserve(context, array, 1);
   readings_.reserve(context, array.size());
@@ -56,12 +59,21 @@ void CellVerifier::read(const Context &context, const VerifiedCells &cells, int 
 MatrixView<const float> CellVerifier::begin(const Context &context, const PulsedDevice &array,
                                             uint64_t run) {
   reserve(context, array);
-  firstRead_ = run * samplesPerRun();
-  detail::fillZero(context, done_.data(), done_.bytes());
-  detail::fillZero(context, counts_.data(), counts_.bytes());
+  restart(context, run);
   read(context, {array.weights(), nullptr, 0.0f, readings_.data(), done_.data(), counts_.data()},
        0);
   return rowMajor<const float>(readings_.data(), rows_, cols_);
+}
+
+MatrixView<const float> CellVerifier::goOn(const Context &context, uint64_t run) {
+  restart(context, mostRuns() / 2 + run);
+  return rowMajor<const float>(readings_.data(), rows_, cols_);
+}
+
+void CellVerifier::restart(const Context &context, uint64_t run) {
+  firstRead_ = run * samplesPerRun();
+  detail::fillZero(context, done_.data(), done_.bytes());
+  detail::fillZero(context, counts_.data(), counts_.bytes());
 }
 
 void CellVerifier::run(const Context &context, PulsedDevice &array, float *targets,

@@ -31,14 +31,17 @@ class CellVerifier {
   int reads() const { return reads_; }
   /// The standard deviation of a mean of so many readings.
   double error() const { return error_; }
-  /// Samples that the reads of one program take.
-  uint64_t samplesPerRun() const;
+  /// Number of programs that there are numbers of reads for, half of them after begin() and half
+  /// after goOn().
+  uint64_t mostRuns() const;
 
   /// Reserves storage for the other functions.
   void reserve(const Context &context, const PulsedDevice &array);
   /// Reads all cells: the weights [rows, cols] from which targets are made. `run` is the number of
   /// this program.
   MatrixView<const float> begin(const Context &context, const PulsedDevice &array, uint64_t run);
+  /// begin() of another program after run(): the last readings are its first.
+  MatrixView<const float> goOn(const Context &context, uint64_t run);
   /// Leads the cells to `targets` [rows, cols]. Round r draws as sample firstSample + r of the
   /// array. Then `targets` hold what the last readings miss of them.
   void run(const Context &context, PulsedDevice &array, float *targets, uint64_t firstSample);
@@ -47,6 +50,9 @@ class CellVerifier {
   const ProgramCounts *counts() const { return counts_.data(); }
 
  private:
+  /// Samples that the reads of one program take.
+  uint64_t samplesPerRun() const;
+  void restart(const Context &context, uint64_t run);
   void read(const Context &context, const VerifiedCells &cells, int round);
 
   int64_t rows_, cols_;

@@ -252,34 +252,6 @@ struct PulseTrainDrives {
   }
 };
 
-/// The weights that a transfer leads to: targets = weights + T, cell by cell, with the components
-/// added in order.
-struct TransferTargets {
-  MatrixView<const float> weights;
-  TransferFactors factors;
-  float lr;
-  float *targets;
-
-  PULSORA_HD void operator()(int64_t i) const {
-    const int64_t row = i / weights.cols;
-    const int64_t col = i - row * weights.cols;
-    float target = weights(row, col);
-    for (int64_t k = 0; k < factors.d.cols; ++k)
-      target = pulsora::fma(lr * factors.d(row, k), factors.x(col, k), target);
-    targets[i] = target;
-  }
-};
-
-/// The missing part of targets: targets - weights, in the place of the targets.
-struct MissingWeights {
-  MatrixView<const float> weights;
-  float *targets;
-
-  PULSORA_HD void operator()(int64_t i) const {
-    targets[i] -= weights(i / weights.cols, i % weights.cols);
-  }
-};
-
 /// The part of T that may stay missing without another attempt.
 constexpr double kDelivered = 0.01;
 /// The part that an attempt is taken to deliver at least, where cells at their bounds take nothing.

@@ -7,6 +7,12 @@
 #include "linalg/math_util.h"
 
 namespace pulsora {
+namespace {
+
+// Sample numbers of an array from which on its revisions draw.
+constexpr uint64_t kRevisionSamples = kWritePulseSamples / 2;
+
+}  // namespace
 
 PulseTransfer::PulseTransfer(const Context &context, const TransferRule &rule, RandomKey key)
     : rule_(rule), updater_(rule.update, key), ledger_(context) {}
@@ -19,7 +25,7 @@ uint64_t PulseTransfer::firstSample(int sending) const {
 uint64_t PulseTransfer::mostTransfers() const {
   if (rule_.mode == TransferMode::Exact) return kMostCounted;
   if (rule_.mode == TransferMode::WriteVerify)
-    return kWritePulseSamples / static_cast<uint64_t>(rule_.program.rounds);
+    return kRevisionSamples / static_cast<uint64_t>(rule_.program.rounds);
   return kWritePulseSamples / (samplesPerSending() * static_cast<uint64_t>(rule_.sendings()));
 }
 
@@ -86,6 +92,24 @@ void PulseTransfer::program(const Context &context, PulsedDevice &to,
   const uint64_t firstSample = count() * static_cast<uint64_t>(rule_.program.rounds);
   const auto before = verifier ? verifier->begin(context, to, count()) : to.weights();
   forEach(context, to.size(), TransferTargets{before, factors, rule_.lr, delta_.data()});
+  leadToTargets(context, to, firstSample, verifier);
+}
+
+void PulseTransfer::revise(const Context &context, PulsedDevice &to, const HeldLines &held,
+                           CellVerifier *verifier) {
+  const uint64_t transfer = count() - 1;
+  const auto before = verifier ? verifier->goOn(context, transfer) : to.weights();
+  forEach(context, to.size(), RevisedTargets{before, held, delta_.data()});
+  leadToTargets(context, to,
+                kRevisionSamples + transfer * static_cast<uint64_t>(rule_.program.rounds),
+                verifier);
+  ledger_.revise(context, to, verifier ? verifier->counts() : programmer_.counts(),
+                 rule_.program.tolerance, verifier == nullptr, held.any);
+}
+
+// Leads the cells to the targets in delta_, which then holds what is missing.
+void PulseTransfer::leadToTargets(const Context &context, PulsedDevice &to, uint64_t firstSample,
+                                  CellVerifier *verifier) {
   if (verifier) {
     verifier->run(context, to, delta_.data(), firstSample);
     return;

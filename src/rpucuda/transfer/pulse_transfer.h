@@ -5,6 +5,7 @@
 #include "array/pulsed_weight_updater.h"
 #include "core/scratch.h"
 #include "transfer/cell_verifier.h"
+#include "transfer/program_targets.h"
 #include "transfer/transfer_ledger.h"
 #include "transfer/transfer_plan.h"
 
@@ -35,6 +36,11 @@ class PulseTransfer {
   void run(const Context &context, PulsedDevice &to, const TransferFactors &sent,
            const TransferFactors &exact, CellVerifier *verifier = nullptr);
 
+  /// After a transfer by TransferMode::WriteVerify, with what it left missing: leads the cells to
+  /// the targets of RevisedTargets, by a program of its own.
+  void revise(const Context &context, PulsedDevice &to, const HeldLines &held,
+              CellVerifier *verifier);
+
   /// The weights that the latest transfer by TransferMode::WriteVerify left missing, as its reads
   /// saw it, a matrix of the size of the array; valid until the next run(), within
   /// its operation (core/scratch.h).
@@ -62,6 +68,8 @@ class PulseTransfer {
                   int sending);
   void program(const Context &context, PulsedDevice &to, const TransferFactors &factors,
                CellVerifier *verifier);
+  void leadToTargets(const Context &context, PulsedDevice &to, uint64_t firstSample,
+                     CellVerifier *verifier);
   void writeDigitally(const Context &context, PulsedDevice &to, const TransferFactors &factors);
   /// Sample numbers that an attempt takes, whether it needs them or not.
   uint64_t samplesPerSending() const {

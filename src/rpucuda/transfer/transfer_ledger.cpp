@@ -6,6 +6,7 @@
 #include "core/backend.h"
 #include "linalg/math_util.h"
 #include "transfer/line_functors.h"
+#include "transfer/program_targets.h"
 
 namespace pulsora {
 namespace {
@@ -61,6 +62,14 @@ void TransferLedger::close(const Context &context, const PulsedDevice &to,
     cudaCountTransfer(context, tally);
   }
   if (tally.last) ++transfers_;
+}
+
+void TransferLedger::revise(const Context &context, const PulsedDevice &to,
+                            const ProgramCounts *program, float tolerance, bool readsFirst,
+                            const uint32_t *anyHeld) {
+  forEach(context, 1,
+          RevisionTally{program, tolerance, readsFirst, to.pulseCounter(), pulsesBefore_.data(),
+                        anyHeld, stats_.data(), stats_.data() + 1});
 }
 
 // Per row i: aligned[i] = sum_j w_ij t_ij and, unless `squares` is null, squares[i] = sum_j t_ij^2.

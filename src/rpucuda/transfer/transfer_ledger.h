@@ -25,6 +25,9 @@ class TransferLedger {
   void close(const Context &context, const PulsedDevice &to, const TransferFactors &exact,
              const TransferRule &rule, const ComponentPlan *components, int sending,
              const ProgramCounts *program = nullptr);
+  /// To be called after a revision of the latest transfer; see RevisionTally.
+  void revise(const Context &context, const PulsedDevice &to, const ProgramCounts *program,
+              float tolerance, bool readsFirst, const uint32_t *anyHeld);
   /// The part of T that the next attempt has to deliver.
   const MissingPart *missing() const { return missing_.data(); }
 

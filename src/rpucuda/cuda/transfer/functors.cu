@@ -4,6 +4,7 @@
 #include "transfer/line_buffer.h"
 #include "transfer/line_functors.h"
 #include "transfer/plan_formulas.h"
+#include "transfer/program_targets.h"
 #include "transfer/verify_functors.h"
 
 namespace pulsora {
@@ -25,6 +26,8 @@ PULSORA_SUM_ON_GPU(ProductTerm);
 PULSORA_ON_GPU(PulseTrainDrives);
 PULSORA_ON_GPU(TransferTargets);
 PULSORA_ON_GPU(MissingWeights);
+PULSORA_ON_GPU(RevisedTargets);
+PULSORA_ON_GPU(RevisionTally);
 PULSORA_ON_GPU(CellReadings);
 PULSORA_ON_GPU(VerifySteering);
 PULSORA_ON_GPU(RoundCounts);

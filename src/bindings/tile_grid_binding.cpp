@@ -70,8 +70,8 @@ void take(const Grid &self, py::handle weights, bool isSame) {
   SharedGrid::enqueue(self, [in = in.view(), isSame](TileGrid &grid) { grid.take(in, isSame); });
 }
 
-/// The numbers of the next forward samples of a grid's tiles. In a recorded step they are noted anew
-/// at each run.
+/// The numbers of the next forward samples of a grid's tiles. In a recorded step they are noted
+/// anew at each run.
 struct NotedSamples {
   std::vector<uint64_t> numbers;
 };

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import pulsora as pl
+from conftest import DEVICES
 
 torch = pytest.importorskip("torch")
 from pulsora.nn.clipping import clipped  # noqa: E402 - needs torch
@@ -247,3 +248,20 @@ def test_options_that_do_not_fit_are_refused() -> None:
     ):
         with pytest.raises(pl.ConfigError, match=text):
             pl.Tile(2, 2, pl.InferenceConfig(**settings))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_networks_of_several_layers_have_gradients_in_all_of_them(device: str) -> None:
+    """The inputs of the second layer have a gradient, and its tiles convert them nevertheless."""
+    torch.manual_seed(1)
+    net = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Tanh(), torch.nn.Linear(4, 3))
+    config = pl.InferenceConfig(forward=PERFECT, backward=PERFECT, modifier="add_normal")
+    analog = pl.convert_to_analog(net, config, seed=1).to(device)
+    x = torch.randn(6, 5, generator=torch.Generator().manual_seed(2))
+    grads = []
+    for model, of in ((net, x), (analog, x.to(device))):
+        model(of).square().sum().backward()
+        grads.append([each.grad.cpu() for each in model.parameters()])
+    for one, other in zip(*grads, strict=True):  # the noise is of 0.1 of the largest weight
+        assert torch.linalg.norm(one - other) < 0.5 * torch.linalg.norm(one)
+        assert other.abs().sum() > 0

@@ -1,4 +1,4 @@
-"""What cells at their bounds cannot take of a transfer is held by A, and the others make up for it."""
+"""Rows of W with cells at their bounds: A holds what these miss, and the others make up for it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def held_rows(missing: np.ndarray, b: np.ndarray) -> dict[int, np.ndarray]:
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("swap", [False, True])
 @pytest.mark.parametrize("chopper", ["none", "reinit"])
-def test_rows_with_cells_at_bounds_are_held(device: str, swap: bool, chopper: str) -> None:  # noqa: FBT001
+def test_rows_with_cells_at_bounds_are_held(device: str, chopper: str, *, swap: bool) -> None:
     tile = tile_of(device, swap_xd=swap, chopper=chopper, reinit="decay", reinit_decay=1.0)
     before = np.asarray(tile.weights, np.float64)
     tile.adapter.transfer()
@@ -88,7 +88,7 @@ def test_rows_with_cells_at_bounds_are_held(device: str, swap: bool, chopper: st
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_weight_is_kept_better_than_by_the_closest_product(device: str) -> None:
-    """Where the adapter is not injected, W alone has to hold what it can."""
+    """An adapter that is not injected holds nothing: W alone has to be close to the weight."""
     norms = []
     for settings in ({}, {"forward_inject": False}, {"keep_rest": False}):
         tile = tile_of(device, **settings)

@@ -55,133 +55,75 @@ struct CellProgram {
   ProgramCounts *counts;
 };
 
-/// A cell while a CellProgram is carried out for it: what was read of it, and the present round.
-template <class Device>
-struct CellUnderWay {
-  int64_t cell;
-  int64_t line;  // of those that are pulsed together
-  float target;
-  bool turned;  // whether reads see the negative weight
-  float weight;
-  float seen;  // by the last read
-  typename Device::Response response;
-  int round;             // rounds that have ended
-  uint32_t sent;         // pulses of all rounds
-  uint32_t pulses;       // of the present round
-  uint32_t taken;        // of these
-  bool up;               // their direction
-  float z;               // their normal
-  Philox4 stepWords;     // the random words of z: eight rounds share a block
-  Philox4 writingWords;  // likewise, of the write noise
-
-  PULSORA_HD float error() const { return target - seen; }
-  PULSORA_HD bool isPulsed() const { return taken == pulses; }
-};
-
-/// Carries out a CellProgram for a cell: begin(), then in each round startRound(), pulse() until
-/// the cell isPulsed(), and read(); at last end().
+/// Carries out a CellProgram for one cell, and adds what it took to `mine` (without slots and the
+/// largest number of pulses, which go to the program's own memory). Returns the number of pulses.
 template <class Device>
 struct ProgramCell {
-  using UnderWay = CellUnderWay<Device>;
   CellProgram program;
 
-  /// Reads cell i.
   template <class Array>
-  PULSORA_HD UnderWay begin(const Array &a, int64_t i) const {
+  PULSORA_HD uint32_t operator()(const Array &a, int64_t i, ProgramCounts &mine) const {
     const int64_t row = i / a.cols;
     const int64_t col = i - row * a.cols;
-    UnderWay c{};
-    c.cell = i;
-    c.line = program.byColumns ? col : row;
-    c.target = program.targets(row, col);
-    c.turned = program.frame.signs && program.frame.signs[col] < 0.0f;
-    c.weight = a.weights[i];
-    c.seen = program.visible ? program.visible[i] : c.weight;
-    return c;
-  }
-
-  /// Decides the pulses of a round, and takes them if they have a closed form. False if the cell
-  /// gets no more pulses.
-  template <class Array>
-  PULSORA_HD bool startRound(const Array &a, UnderWay &c) const {
-    const float error = c.error();
-    if (c.round == program.rounds || pulsora::abs(error) <= program.tolerance) return false;
-    if (c.sent == 0) c.response = a.response(c.cell);
-    c.up = (error > 0.0f) != c.turned;
-    const int n = pulsesTowards(a, c, error);
-    if (n == 0) return false;
-    const uint64_t sample = sampleOf(c);
-    if (c.round == 0 || (sample & 7U) == 0)
-      c.stepWords = wordsOf(a, Purpose::CycleNoise, c, sample);
-    c.z = normalOf(c.stepWords, static_cast<uint32_t>(sample));
-    c.pulses = static_cast<uint32_t>(n);
-    c.sent += c.pulses;
-    const PulseSum sum = pulseSum(static_cast<float>(n), a.params);
-    c.taken =
-        takesClosedForm<Device>(c.weight, sum, c.up, c.response, a.params, c.z) ? c.pulses : 0;
-    const int64_t lines = program.byColumns ? a.cols : a.rows;
-    atomicRaiseTo(program.longest + c.round * lines + c.line, c.pulses);
-    return true;
-  }
-
-  /// Gives the cell at most eight pulses of its round.
-  template <class Array>
-  PULSORA_HD void pulse(const Array &a, UnderWay &c) const {
-    const uint32_t to = c.taken + 8 < c.pulses ? c.taken + 8 : c.pulses;
-    c.weight = sequentialPulses<Device>(c.weight, c.taken, to, c.up, c.response, a.params, c.z,
-                                        a.key, static_cast<uint64_t>(c.cell), sampleOf(c));
-    c.taken = to;
-  }
-
-  /// Reads the cell at the end of a round.
-  template <class Array>
-  PULSORA_HD void read(const Array &a, UnderWay &c) const {
-    c.seen = program.frame.seen(c.weight, c.cell);
-    if (program.writeNoise > 0.0f) {
-      const uint64_t sample = sampleOf(c) + 1;
-      if (c.round == 0 || (sample & 7U) == 0)
-        c.writingWords = wordsOf(a, Purpose::WriteNoise, c, sample);
-      const float xi = normalOf(c.writingWords, static_cast<uint32_t>(sample));
-      c.seen = pulsora::fma(program.writeNoise, xi, c.seen);
+    const float target = program.targets(row, col);
+    const bool turned = program.frame.signs && program.frame.signs[col] < 0.0f;
+    float w = a.weights[i];
+    float seen = program.visible ? program.visible[i] : w;
+    float error = target - seen;
+    typename Device::Response r{};
+    uint32_t sent = 0;
+    uint64_t reads = 1;
+    Philox4 stepWords{};  // of z and xi below: the samples of eight rounds share a block
+    Philox4 writingWords{};
+    for (int round = 0; round < program.rounds; ++round) {
+      if (pulsora::abs(error) <= program.tolerance) break;
+      if (sent == 0) r = a.response(i);
+      const bool up = (error > 0.0f) != turned;
+      const int n = pulsesTowards(a, r, w, error, up, round);
+      if (n == 0) break;
+      const uint64_t sample = program.firstSample + static_cast<uint64_t>(round);
+      const auto cell = static_cast<uint64_t>(i);
+      if (round == 0 || sample % 8 == 0)
+        stepWords = draw(a.key, Purpose::CycleNoise, cell, sample >> 3, 0);
+      const float z = normalOf(stepWords, static_cast<uint32_t>(sample));
+      w = applyPulses<Device>(w, n, up, r, a.params, z, a.key, cell, sample);
+      seen = program.frame.seen(w, i);
+      if (program.writeNoise > 0.0f) {
+        const uint64_t next = sample + 1;
+        if (round == 0 || next % 8 == 0)
+          writingWords = draw(a.key, Purpose::WriteNoise, cell, next >> 3, 0);
+        const float xi = normalOf(writingWords, static_cast<uint32_t>(next));
+        seen = pulsora::fma(program.writeNoise, xi, seen);
+      }
+      error = target - seen;
+      sent += static_cast<uint32_t>(n);
+      ++reads;
+      const int64_t lines = program.byColumns ? a.cols : a.rows;
+      atomicRaiseTo(program.longest + round * lines + (program.byColumns ? col : row),
+                    static_cast<uint32_t>(n));
     }
-    ++c.round;
-  }
-
-  /// Stores the cell, and adds what it took to `mine` (without slots and the largest number of
-  /// pulses, which go to the program's own memory). Returns the number of pulses.
-  template <class Array>
-  PULSORA_HD uint32_t end(const Array &a, const UnderWay &c, ProgramCounts &mine) const {
-    if (c.sent > 0) {
-      a.weights[c.cell] = c.weight;
-      if (program.visible) program.visible[c.cell] = c.seen;
-      atomicRaiseTo(&program.counts->most, static_cast<uint64_t>(c.sent));
+    if (sent > 0) {
+      a.weights[i] = w;
+      if (program.visible) program.visible[i] = seen;
+      atomicRaiseTo(&program.counts->most, static_cast<uint64_t>(sent));
     }
-    count(c.error(), static_cast<uint64_t>(c.round) + 1, mine);
-    return c.sent;
+    count(error, reads, mine);
+    return sent;
   }
 
  private:
   /// The pulses of one round. 0 where they cannot help: at a bound, unless new write noise may, and
   /// within half a step of the target, unless steps differ from pulse to pulse.
   template <class Array>
-  PULSORA_HD int pulsesTowards(const Array &a, const UnderWay &c, float error) const {
-    const float moved = Device::pulse(c.weight, c.up, c.response, a.params, 0.0f);
-    const float step = pulsora::abs(clipWeight(moved, c.response) - c.weight);
+  PULSORA_HD int pulsesTowards(const Array &a, const typename Device::Response &r, float w,
+                               float error, bool up, int round) const {
+    const float step = pulsora::abs(clipWeight(Device::pulse(w, up, r, a.params, 0.0f), r) - w);
     const float rest = pulsora::max(pulsora::abs(error) - 2.0f * program.writeNoise, 0.0f);
     if (step == 0.0f) return program.writeNoise > pulsora::abs(error) ? 1 : 0;
     const bool varies = program.writeNoise > 0.0f || a.params.dw_min_std > 0.0f;
     if (!varies && 2.0f * pulsora::abs(error) < step) return 0;
-    const float most = program.most / static_cast<float>(c.round + 1);
+    const float most = program.most / static_cast<float>(round + 1);
     return static_cast<int>(pulsora::max(pulsora::rint(pulsora::min(rest / step, most)), 1.0f));
-  }
-  PULSORA_HD uint64_t sampleOf(const UnderWay &c) const {
-    return program.firstSample + static_cast<uint64_t>(c.round);
-  }
-  /// The block of random words that holds a sample's, as normalOfSample() draws it.
-  template <class Array>
-  PULSORA_HD Philox4 wordsOf(const Array &a, Purpose purpose, const UnderWay &c,
-                             uint64_t sample) const {
-    return draw(a.key, purpose, static_cast<uint64_t>(c.cell), sample >> 3, 0);
   }
   PULSORA_HD void count(float error, uint64_t reads, ProgramCounts &mine) const {
     constexpr float kMost = ProgramCounts::kMostError;

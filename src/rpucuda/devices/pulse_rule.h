@@ -37,25 +37,22 @@ PULSORA_HD float onePulse(float w, bool up, const typename Device::Response &r,
   return clipWeight(Device::pulse(w, up, r, p, xi), r);
 }
 
-/// The pulses [from, to) of a sample, one after another, with the bounds after each; `from` is a
-/// multiple of 8. Pulse 0 takes the sample's own normal `z`, that is normalOfSample(key,
-/// CycleNoise, cell, sample); pulse k >= 1 takes the normal k % 8 of normal8(draw(key, CyclePulse,
-/// cell, sample, k / 8)).
+/// n >= 1 pulses one after another, with the bounds after each. Pulse 0 takes the sample's own
+/// normal `z`, that is normalOfSample(key, CycleNoise, cell, sample); pulse k >= 1 takes the normal
+/// k % 8 of normal8(draw(key, CyclePulse, cell, sample, k / 8)).
 template <class Device, class Key>
-PULSORA_HD float sequentialPulses(float w, uint32_t from, uint32_t to, bool up,
-                                  const typename Device::Response &r,
+PULSORA_HD float sequentialPulses(float w, int n, bool up, const typename Device::Response &r,
                                   const typename Device::Params &p, float z, const Key &key,
                                   uint64_t cell, uint64_t sample) {
-  if (from == 0) {
-    w = onePulse<Device>(w, up, r, p, z);
-    if (to == 1) return w;
-  }
+  w = onePulse<Device>(w, up, r, p, z);
+  if (n == 1) return w;
+  const auto pulses = static_cast<uint32_t>(n);
   Philox4 block{};
-  for (uint32_t k = from; k < to; k += 2) {  // pulses k and k + 1
+  for (uint32_t k = 0; k < pulses; k += 2) {  // pulses k and k + 1
     if ((k & 7U) == 0) block = draw(key, Purpose::CyclePulse, cell, sample, k >> 3);
     const NormalPair pair = normalPair16(wordOf(block, (k & 7U) >> 1));
     if (k > 0) w = onePulse<Device>(w, up, r, p, pair.z0);
-    if (k + 1 < to) w = onePulse<Device>(w, up, r, p, pair.z1);
+    if (k + 1 < pulses) w = onePulse<Device>(w, up, r, p, pair.z1);
   }
   return w;
 }
@@ -70,28 +67,19 @@ PULSORA_HD float closedPulses(float w, PulseSum n, bool up, const typename Devic
   return clipWeight(pulsora::fma(m.sd, z, m.mean), r);
 }
 
-/// Takes n >= 1 pulses in closed form where the rule does so: one pulse, and several where the
-/// closed form holds. (The closed form of one pulse equals that pulse, to the bit.)
-template <class Device>
-PULSORA_HD bool takesClosedForm(float &w, PulseSum n, bool up, const typename Device::Response &r,
-                                const typename Device::Params &p, float z) {
-  if constexpr (kHasClosedForm<Device>) {
-    bool holds = false;
-    const float closed = closedPulses<Device>(w, n, up, r, p, z, holds);
-    if (!holds && n.n != 1.0f) return false;
-    w = closed;
-    return true;
-  }
-  return false;
-}
-
-/// The rule: pulses are taken in closed form where takesClosedForm(), else one by one.
+/// The rule: one coincidence is one pulse; several are taken in closed form where that holds, else
+/// one by one. (The closed form of one pulse equals that pulse, to the bit.)
 template <class Device, class Key>
 PULSORA_HD float applyPulses(float w, PulseSum n, bool up, const typename Device::Response &r,
                              const typename Device::Params &p, float z, const Key &key,
                              uint64_t cell, uint64_t sample) {
-  if (n.n == 0.0f || takesClosedForm<Device>(w, n, up, r, p, z)) return w;
-  return sequentialPulses<Device>(w, 0, static_cast<uint32_t>(n.n), up, r, p, z, key, cell, sample);
+  if (n.n == 0.0f) return w;
+  if constexpr (kHasClosedForm<Device>) {
+    bool holds = false;
+    const float closed = closedPulses<Device>(w, n, up, r, p, z, holds);
+    if (holds || n.n == 1.0f) return closed;
+  }
+  return sequentialPulses<Device>(w, static_cast<int>(n.n), up, r, p, z, key, cell, sample);
 }
 
 template <class Device, class Key>

@@ -169,8 +169,8 @@ class RestKeeper {
   MatrixView<const float> fit(const Context &context, MatrixView<const float> r,
                               MatrixView<const float> b, double scale, const float *signs,
                               float tolerance);
-  /// Of the latest fit() with a tolerance: which rows stand for cells beyond it, [outputs], and
-  /// whether any does. In memory of its backend.
+  /// The rows [outputs] that stand for cells beyond the tolerance of the latest fit() with one, and
+  /// whether there are any, in memory of its backend.
   const uint8_t *held() const { return held_.data(); }
   const uint32_t *anyHeld() const { return any_.data(); }
 

@@ -48,9 +48,9 @@ struct LRTTSettings {
            (params.reinit == Reinit::Decay || params.reinit == Reinit::KeepB) && transferLr != 0.0f;
   }
 
-  /// What a cell may miss of its target before A holds it exactly, and the cells that can be
-  /// written make up for what A B adds to them; 0 where A holds nothing. A few tolerances, because
-  /// all cells of a row move for it.
+  /// The most that a cell may miss of its target before A holds it exactly, and the cells that can
+  /// be written make up for what A B adds to them; 0 where A holds nothing. It is a few tolerances,
+  /// because all cells of a row move.
   float heldFrom() const {
     constexpr float kTolerances = 4.0f;
     const bool isPart = keepsRest() && params.forward_inject && alpha == transferLr;

@@ -9,13 +9,6 @@
 // The work of a realisation: targets of devices become the conductances and weights that reads see.
 // It needs no host, so that compilers at run time can read it, for noise models from source.
 
-// Before loops over a few devices: arrays that they index stay in the registers of a GPU.
-#if PULSORA_DEVICE_CODE
-#define PULSORA_UNROLL _Pragma("unroll")
-#else
-#define PULSORA_UNROLL
-#endif
-
 namespace pulsora {
 
 struct ProgrammedPoint;
@@ -65,8 +58,8 @@ struct Realisation {
   int64_t groups() const { return (cells + cellsOfGroup() - 1) / cellsOfGroup(); }
 };
 
-/// Makes the weights and conductances of a group of cells, two devices at a time. A block of random
-/// numbers serves eight neighbouring devices.
+/// Makes the weights and conductances of a group of cells, eight devices at a time: a block of
+/// random numbers serves eight neighbouring devices.
 template <class Model>
 struct Realise {
   Realisation r;
@@ -82,26 +75,24 @@ struct Realise {
     int k = 0;
     float weight = r.cell.constant;
     float variance = 0.0f;
-    for (int64_t block = 0; block < blocks; ++block) {
-      const Words words = wordsOf(firstBlock + static_cast<uint64_t>(block));
-      for (uint32_t pair = 0; pair < 4; ++pair) {
-        if (cell >= r.cells) return;
-        DeviceReading seen[2];
-        two(words, pair, cell, k, seen);
-        PULSORA_UNROLL
-        for (const DeviceReading &device : seen) {
-          if (cell >= r.cells) return;
-          if (r.conductances) r.conductances[cell * devices + k] = device.conductance;
-          weight = weightWith(k, device.conductance, weight);
-          if (r.variance) variance = varianceWith(k, device.sigma, variance);
-          if (++k < devices) continue;
-          if (r.weights) r.weights[cell] = weight;
-          if (r.variance) r.variance[cell] = variance;
-          weight = r.cell.constant;
-          variance = 0.0f;
-          k = 0;
-          ++cell;
-        }
+    for (int64_t block = 0; block < blocks && cell < r.cells; ++block) {
+      float target[8];
+      targets(cell, k, target);
+      float g[8];
+      float sigma[8] = {};
+      eight(firstBlock + static_cast<uint64_t>(block), cell * devices + k, target, g, sigma);
+      for (int l = 0; l < 8; ++l) {
+        if (cell >= r.cells) break;
+        if (r.conductances) r.conductances[cell * devices + k] = g[l];
+        weight = weightWith(k, g[l], weight);
+        variance = varianceWith(k, sigma[l], variance);
+        if (++k < devices) continue;
+        if (r.weights) r.weights[cell] = weight;
+        if (r.variance) r.variance[cell] = variance;
+        weight = r.cell.constant;
+        variance = 0.0f;
+        k = 0;
+        ++cell;
       }
     }
   }
@@ -130,32 +121,15 @@ struct Realise {
   PULSORA_HD bool sticks() const { return r.stuckLow + r.stuckHigh > 0.0f && !r.measured; }
 
  private:
-  /// Random words of eight devices: each word has the normals of two.
-  struct Words {
-    Philox4 error;
-    Philox4 kept;
-    Philox4 anew;
-    Philox4 read;
-    Philox4 stuck[2];
-  };
-
-  PULSORA_HD Words wordsOf(uint64_t block) const {
-    Words words{};
-    if (r.which == Conductances::Target) return words;
-    if (!r.exact) words.error = of(r.keys.device, Purpose::Program, block, kErrorIndex);
-    if (r.which != Conductances::Programmed) {
-      words.kept = of(r.keys.device, Purpose::Drift, block, kErrorIndex);
-      words.anew = of(r.keys.reading, Purpose::Drift, block, kErrorIndex);
-      words.read = of(r.keys.reading, Purpose::Program, block, kErrorIndex);
+  /// Targets in uS of eight devices from device k of a cell on.
+  PULSORA_HD void targets(int64_t cell, int k, float *target) const {
+    for (int l = 0; l < 8; ++l) {
+      const float w = r.wanted && cell < r.cells ? r.wanted[cell] : 0.0f;
+      target[l] = targetOf(w, k);
+      const bool last = k + 1 == r.cell.devices;
+      cell += last ? 1 : 0;
+      k = last ? 0 : k + 1;
     }
-    if (sticks()) {
-      words.stuck[0] = draw(r.keys.chip, Purpose::Program, block, 0, kStuckIndex);
-      words.stuck[1] = draw(r.keys.chip, Purpose::Program, block, 0, kStuckIndex + 1);
-    }
-    return words;
-  }
-  PULSORA_HD Philox4 of(RandomKey key, Purpose purpose, uint64_t block, uint32_t index) const {
-    return draw(key, purpose, block, r.number, index);
   }
 
   /// The programmed conductance of a device of the cells.
@@ -164,44 +138,43 @@ struct Realise {
     return r.exact ? target : Model::programmed(target, xi, p);
   }
 
-  /// Reads the devices 2 pair and 2 pair + 1 of a block, from device k of a cell on.
-  PULSORA_HD void two(const Words &words, uint32_t pair, int64_t cell, int k,
-                      DeviceReading *seen) const {
-    const bool last = k + 1 == r.cell.devices;
-    const float target[2] = {targetOf(wanted(cell), k),
-                             targetOf(wanted(cell + (last ? 1 : 0)), last ? 0 : k + 1)};
-    const int64_t first = cell * r.cell.devices + k;
-    const bool exact = r.exact || r.which == Conductances::Target;
-    const auto normals = [pair](const Philox4 &block) { return normalPair16(wordOf(block, pair)); };
-    const NormalPair error = exact ? NormalPair{} : normals(words.error);
-    if (r.which == Conductances::Now) {
-      const NormalPair kept = normals(words.kept);
-      const NormalPair anew = normals(words.anew);
-      const NormalPair read = normals(words.read);
-      seen[0] = reading(first, target[0], {error.z0, {kept.z0, anew.z0}, read.z0});
-      seen[1] = reading(first + 1, target[1], {error.z1, {kept.z1, anew.z1}, read.z1});
-    } else {
-      const bool isTarget = r.which == Conductances::Target;
-      seen[0] = {isTarget ? target[0] : programmed(first, target[0], error.z0), 0.0f};
-      seen[1] = {isTarget ? target[1] : programmed(first + 1, target[1], error.z1), 0.0f};
+  /// Conductances of the eight devices of a block, from device `first` of the cells on, and the
+  /// standard deviations of their read noise.
+  PULSORA_HD void eight(uint64_t block, int64_t first, const float *target, float *g,
+                        float *sigma) const {
+    if (r.which == Conductances::Target) {
+      for (int l = 0; l < 8; ++l) g[l] = target[l];
+      return;
     }
-    if (!sticks() || r.which == Conductances::Target) return;
-    PULSORA_UNROLL
-    for (uint32_t l = 0; l < 2; ++l) {
-      const uint32_t at = 2 * (pair & 1U) + l;
-      const uint32_t low = wordOf(words.stuck[0], at);
-      const uint32_t word = pair < 2 ? low : wordOf(words.stuck[1], at);
-      seen[l].conductance = stuck(word, seen[l].conductance, p.g_min, p.g_max);
-      seen[l].sigma = stuck(word, seen[l].sigma, 0.0f, 0.0f);
+    const Normal8 error = r.exact ? Normal8{} : normals(r.keys.device, Purpose::Program, block);
+    if (r.which == Conductances::Programmed) {
+      for (int l = 0; l < 8; ++l) g[l] = programmed(first + l, target[l], error.z[l]);
+    } else {
+      const Normal8 kept = normals(r.keys.device, Purpose::Drift, block);
+      const Normal8 anew = normals(r.keys.reading, Purpose::Drift, block);
+      const Normal8 read = normals(r.keys.reading, Purpose::Program, block);
+      for (int l = 0; l < 8; ++l) {
+        const DeviceDraws draws{error.z[l], {kept.z[l], anew.z[l]}, read.z[l]};
+        const float start = programmed(first + l, target[l], error.z[l]);
+        const DeviceReading seen = readingOf<Model>(target[l], start, draws, time, p, r.frozen);
+        g[l] = seen.conductance;
+        sigma[l] = seen.sigma;
+      }
+    }
+    if (sticks()) {
+      for (uint32_t half = 0; half < 2; ++half) {
+        const Philox4 words = draw(r.keys.chip, Purpose::Program, block, 0, kStuckIndex + half);
+        for (uint32_t l = 0; l < 4; ++l) {
+          const uint32_t at = 4 * half + l;
+          g[at] = stuck(words.v[l], g[at], p.g_min, p.g_max);
+          sigma[at] = stuck(words.v[l], sigma[at], 0.0f, 0.0f);
+        }
+      }
     }
   }
 
-  PULSORA_HD DeviceReading reading(int64_t device, float target, const DeviceDraws &draws) const {
-    const float start = programmed(device, target, draws.program);
-    return readingOf<Model>(target, start, draws, time, p, r.frozen);
-  }
-  PULSORA_HD float wanted(int64_t cell) const {
-    return r.wanted && cell < r.cells ? r.wanted[cell] : 0.0f;
+  PULSORA_HD Normal8 normals(RandomKey key, Purpose purpose, uint64_t block) const {
+    return normal8(draw(key, purpose, block, r.number, kErrorIndex));
   }
 };
 

@@ -48,7 +48,7 @@ class TileGrid final {
   /// Lets cells follow the digital weight [outputs, inputs] by pulses, and ends a mini-batch
   /// (Tile::follow()). Places without a tile are not looked at.
   void follow(MatrixView<const float> master);
-  /// Writes the weights [outputs, inputs] of programmable tiles (TileProgramming::take()), likewise.
+  /// Writes the weights [outputs, inputs] of programmable tiles (TileProgramming::take()).
   void take(MatrixView<const float> weights, bool isSame = false);
   /// The number of the next forward sample of each tile.
   std::vector<uint64_t> nextSamples() const;

@@ -41,8 +41,8 @@ class TrainingGraph {
   /// Stores a call at the present place of `capturing`, a stream that is being captured: StateError
   /// otherwise, and after finish(). Calls must not wait for the GPU.
   void add(void *capturing, int lane, Call call);
-  /// Ends the record. `graph`, a cudaGraph_t, is the result of the capture. Its work moves into this
-  /// object, so that a launch of `graph` does nothing.
+  /// Ends the record. `graph`, a cudaGraph_t, is the result of the capture. Its work moves into
+  /// this object, so that a launch of `graph` does nothing.
   void finish(void *graph);
   /// Makes the calls and launches everything in `stream`. If a call throws, nothing runs, although
   /// the tiles have counted the samples of the calls before it.

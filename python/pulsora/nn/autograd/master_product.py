@@ -53,7 +53,7 @@ class _HeldProduct(torch.autograd.Function):
         d = own(d).float().contiguous()
         dx = None
         if needs_x:
-            held.before_backward(weight, ctx.noted, evaluation=ctx.position.evaluation)
+            held.before_backward(weight, ctx.noted)
             dx = held.array.backward(d, ctx.position)
         return (
             dx,

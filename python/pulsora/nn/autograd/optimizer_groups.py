@@ -16,7 +16,16 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["has_analog", "has_digital", "ignored", "learning_rate", "parted", "rate", "shares_lr", "signature"]
+__all__ = [
+    "has_analog",
+    "has_digital",
+    "ignored",
+    "learning_rate",
+    "parted",
+    "rate",
+    "shares_lr",
+    "signature",
+]
 
 # Arguments that act on analog layers too, or make no difference to the rule of the update.
 _NEUTRAL = {"params", "lr", "maximize", "foreach", "fused", "capturable", "differentiable"}

@@ -93,11 +93,11 @@ class FollowedWeights:
         """Prepares the tiles for a read."""
         self.follow(weight)
 
-    def before_backward(self, weight: Tensor, noted: None, *, evaluation: bool) -> None:
+    def before_backward(self, weight: Tensor, noted: None) -> None:
         """Prepares the tiles for a backward read, which sees the cells as they are."""
 
     def noted(self, position: ReadPosition) -> None:
-        """What a backward read has to know of its forward read: nothing."""
+        """Notes nothing: a backward read has to know nothing of its forward read."""
 
     def converted(self, x: Tensor) -> Tensor:
         """Returns the inputs that the gradient of the digital weight takes: those of the layer."""

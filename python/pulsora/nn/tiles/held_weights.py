@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pulsora.nn.tiles.tile_array import TileArray
     from pulsora.nn.tiles.tile_read import ReadPosition
 
-__all__ = ["HeldWeights", "gradient_of", "layers_with_held_weights", "version_of"]
+__all__ = ["HeldWeights", "gradient_of", "version_of"]
 
 _STALE = (
     "the weights of this layer changed after they were programmed, and the programmed array no "
@@ -97,15 +97,13 @@ class HeldWeights:
         elif not self.is_current(weight):
             raise _core.StateError(_STALE)
 
-    def before_backward(
-        self, weight: Tensor, noted: _core.NotedSamples | None, *, evaluation: bool
-    ) -> None:
+    def before_backward(self, weight: Tensor, noted: _core.NotedSamples | None) -> None:
         """Prepares the tiles for the backward read of the forward read that `noted` stands for."""
         if self.is_programmed:
             return
         if self._version != version_of(weight):
             self.write(weight)
-        if not evaluation:
+        if noted is not None:
             self.array.together.see(noted)
 
     def noted(self, position: ReadPosition) -> _core.NotedSamples | None:
@@ -115,20 +113,6 @@ class HeldWeights:
         if position.numbers:
             return _core.NotedSamples(position.numbers)
         return self.array.together.note_samples()
-
-    def begin_step(self, weight: nn.Parameter) -> None:
-        """Prepares a step of training that is recorded, or repeated: its reads see the weights."""
-        if not weight.requires_grad:
-            return
-        if self.is_programmed:
-            self._was_programmed = True
-            self._unprogram()
-        self._version = None  # a step may change the parameter without a mark
-
-    def constants(self, weight: nn.Parameter) -> tuple[Any, ...]:
-        """What a recorded step does not repeat of the choices before a read."""
-        frozen = not weight.requires_grad and self.is_programmed
-        return frozen, self.points, self.exact, self.affine is None
 
     def is_current(self, weight: Tensor) -> bool:
         """Whether the tiles have the values of the parameter."""
@@ -256,13 +240,6 @@ class HeldWeights:
         self.affine = None
         for tile in self.array:
             tile._core.unprogram()  # noqa: SLF001 - of this package
-
-
-def layers_with_held_weights(model: nn.Module) -> list[Any]:
-    """Returns the layers of a model that write a parameter of torch to tiles before reads."""
-    return [
-        each for each in model.modules() if isinstance(getattr(each, "held", None), HeldWeights)
-    ]
 
 
 def _tiles_of(layers: list[tuple[HeldWeights, nn.Parameter]]) -> list[_core.Tile]:

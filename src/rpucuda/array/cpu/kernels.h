@@ -235,14 +235,7 @@ struct Kernels {
     const ProgramCell<Device> work{program};
     ProgramCounts mine{};
     uint64_t pulses = 0;
-    for (int64_t i = begin; i < end; ++i) {
-      auto cell = work.begin(array, i);
-      while (work.startRound(array, cell)) {
-        while (!cell.isPulsed()) work.pulse(array, cell);
-        work.read(array, cell);
-      }
-      pulses += work.end(array, cell, mine);
-    }
+    for (int64_t i = begin; i < end; ++i) pulses += work(array, i, mine);
     __atomic_fetch_add(sent, pulses, __ATOMIC_RELAXED);
     mine.addTo(program.counts);
   }

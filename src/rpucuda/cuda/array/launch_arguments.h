@@ -14,7 +14,6 @@ constexpr int kUpdateThreads = 128;
 constexpr int kWarps = kUpdateThreads / 32;
 constexpr int kStagedRows = 32;  // most rows of a block
 constexpr int kCellThreads = 256;
-constexpr int kProgramCells = 8 * kCellThreads;  // of a block
 constexpr int kMergeThreads = 128;
 constexpr int kTileRows = 64;
 constexpr int kTileCols = 32;

@@ -51,9 +51,7 @@ __global__ void __launch_bounds__(kCellThreads)
   }
 }
 
-/// Carries out a CellProgram for the cells [begin, end), kProgramCells by each block, and adds the
-/// number of pulses to `*sent`. A thread goes on with another cell of its block where one is done,
-/// and takes eight pulses or a read at a time, since cells need from none to thousands of pulses.
+/// Carries out a CellProgram for the cells [begin, end), and adds the number of pulses to `*sent`.
 template <class Device>
 __global__ void __launch_bounds__(kCellThreads)
     programKernel(Array<Device> array, ProgramCell<Device> work, uint64_t *sent, int64_t begin,
@@ -61,32 +59,17 @@ __global__ void __launch_bounds__(kCellThreads)
   awaitEarlier();
   __shared__ ProgramCounts together;
   __shared__ uint64_t pulses;
-  __shared__ unsigned next;
   if (threadIdx.x == 0) {
     together = {};
     pulses = 0;
-    next = kCellThreads;
   }
   __syncthreads();
-  begin += static_cast<int64_t>(blockIdx.x) * kProgramCells;
-  const auto cells =
-      static_cast<unsigned>(end - begin < kProgramCells ? end - begin : kProgramCells);
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kCellThreads;
   ProgramCounts mine{};
   uint64_t own = 0;
-  if (threadIdx.x < cells) {
-    auto cell = work.begin(array, begin + threadIdx.x);
-    while (true) {
-      if (!cell.isPulsed()) {
-        work.pulse(array, cell);
-      } else if (!work.startRound(array, cell)) {
-        own += work.end(array, cell, mine);
-        const unsigned another = atomicAdd(&next, 1U);
-        if (another >= cells) break;
-        cell = work.begin(array, begin + another);
-        continue;
-      }
-      if (cell.isPulsed()) work.read(array, cell);
-    }
+  for (int64_t i = begin + static_cast<int64_t>(blockIdx.x) * kCellThreads + threadIdx.x; i < end;
+       i += stride) {
+    own += work(array, i, mine);
   }
   mine.addTo(&together);
   if (own) atomicAddTo(&pulses, own);

@@ -80,7 +80,7 @@ def _program_ours(model: nn.Module, number: int) -> None:
 
 
 def cases(size: int) -> dict[str, tuple[Callable[[], object], Callable[[], object]]]:
-    """What is timed: AIHWKit's call, and Pulsora's."""
+    """Returns the calls that are timed, by the name of the row: AIHWKit's, and Pulsora's."""
     torch.manual_seed(0)
     plain = nn.Sequential(nn.Linear(size, size, bias=False))
     a, b = theirs(plain), ours(plain)

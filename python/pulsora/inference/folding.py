@@ -26,7 +26,7 @@ __all__ = [
     "reads_slices",
 ]
 
-_ROWS_ON_CPU = 2048  # of a folded batch; more gain nothing
+_ROWS_ON_CPU = 512  # of a folded batch; larger arrays would be new memory in every layer
 _PROBED = 4  # samples of the probe
 
 

@@ -106,6 +106,8 @@ struct RowHolder {
     }
     const double raise = GramFactor::kRaise * trace / static_cast<double>(count);
     double share[kMost];
+    // The analyzer does not know that count is at most kMost.
+    // NOLINTBEGIN(clang-analyzer-security.ArrayBound)
     for (int m = 0; m < count; ++m) {  // the Cholesky factor, and the forward substitution
       share[m] = static_cast<double>(r(i, cells[m]));
       for (int n = 0; n <= m; ++n) {
@@ -120,6 +122,7 @@ struct RowHolder {
       for (int n = m + 1; n < count; ++n) share[m] = pulsora::fma(-gram[n][m], share[n], share[m]);
       share[m] /= gram[m][m];
     }
+    // NOLINTEND(clang-analyzer-security.ArrayBound)
     for (int64_t k = 0; k < b.rows; ++k) {
       double sum = 0.0;
       for (int m = 0; m < count; ++m)

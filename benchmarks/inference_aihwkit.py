@@ -51,7 +51,7 @@ def ours(model: nn.Module, *, perfect: bool = False) -> nn.Module:
     config = pl.InferenceConfig(
         noise_model=pl.noise_models.PCMLike(), compensation="global", forward=forward
     )
-    return pl.convert_to_analog(model, config, seed=1).eval()
+    return pl.convert_to_analog(model, config, seed=1, threads=torch.get_num_threads()).eval()
 
 
 def require_same_errors(size: int) -> None:

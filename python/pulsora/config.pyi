@@ -1113,7 +1113,8 @@ class LRTTConfig(TileConfig):
     """
     keep_rest: bool
     """'write_verify' with reinit = 'decay' or 'keep_b': whether A keeps what cells did not
-    take, as far as products with B can be that.
+    take. In rows with cells at their bounds, the other cells then make up for what A B
+    adds.
     """
     verify_read: _VerifyRead
     """'write_verify': reads of the cells of W: 'exact', or 'analog': with one line driven,

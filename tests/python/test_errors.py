@@ -269,7 +269,7 @@ COUNTED: dict[str, tuple[str, int, int, dict[str, Any]]] = {
     "verified": (
         "transfer/total/transfers", MOST // (3 * 64 * 4), 1, {"transfer_mode": "verified"},
     ),
-    "write_verify": ("transfer/total/transfers", MOST // 64, 1, {}),
+    "write_verify": ("transfer/total/transfers", MOST // (2 * 64), 1, {}),
     "lossless": (
         "transfer/total/transfers", MOST // (3 * 64), 1, {"transfer_mode": "lossless"},
     ),

@@ -210,8 +210,8 @@ struct LRTTParams : CompoundBase, FastRetentionParams {
       "'write_verify': most pulses of a cell before the second read; half as many before the "
       "third, a third before the fourth.");
     f(&P::keep_rest, "keep_rest", anyNumber(), "",
-      "'write_verify' with reinit = 'decay' or 'keep_b': whether A keeps what cells did not take, "
-      "as far as products with B can be that.");
+      "'write_verify' with reinit = 'decay' or 'keep_b': whether A keeps what cells did not take. "
+      "In rows with cells at their bounds, the other cells then make up for what A B adds.");
     f(&P::verify_read, "verify_read", anyNumber(), "",
       "'write_verify': reads of the cells of W: 'exact', or 'analog': with one line driven, "
       "through "

@@ -121,6 +121,20 @@ def test_pulses_and_reads_of_a_revision_are_counted(device: str, reads: str) -> 
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_without_a_held_row_nothing_is_programmed_again(device: str) -> None:
+    """Cells that miss more than the tolerance, but less than what is held, get no more pulses."""
+    tile = tile_of(device, transfer_rounds=1, transfer_max_pulses=1)
+    tile.adapter.a = np.full((SHAPE[0], RANK), 0.003, np.float32)
+    wanted = np.asarray(tile.adapter.a, np.float64) @ np.asarray(tile.adapter.b, np.float64)
+    missed = np.abs(wanted) - 1e-3
+    assert TOLERANCE < np.max(missed) < HELD
+    tile.adapter.transfer()
+    pulsed = np.asarray(tile.arrays["visible"])
+    np.testing.assert_allclose(np.abs(pulsed[np.abs(wanted) > TOLERANCE]), 1e-3, rtol=1e-4)
+    assert tile.statistics()["pulses_visible"] == np.sum(np.abs(wanted) > TOLERANCE)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_property_37_a_run_goes_on_from_a_state_after_a_revision(device: str) -> None:
     one = tile_of(device, visible=presets.ReRamSB(), transfer_tolerance="auto")
     one.adapter.transfer()

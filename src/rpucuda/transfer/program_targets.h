@@ -54,7 +54,8 @@ struct RevisedTargets {
   PULSORA_HD void operator()(int64_t i) const {
     const int64_t row = i / weights.cols;
     const int64_t col = i - row * weights.cols;
-    float target = weights(row, col) + targets[i];
+    // A GPU cannot leave a revision out, as a CPU does if nothing is held: it changes nothing then.
+    float target = *held.any == 0 ? weights(row, col) : weights(row, col) + targets[i];
     if (held.lines[held.areColumns ? col : row]) {
       const auto &[d, x] = held.factors;
       for (int64_t k = 0; k < d.cols; ++k)

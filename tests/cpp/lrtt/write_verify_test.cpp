@@ -6,6 +6,7 @@
 
 #include "devices/exp_step.h"
 #include "lrtt/lrtt_test_util.h"
+#include "transfer/program_targets.h"
 
 namespace pulsora {
 namespace {
@@ -118,6 +119,20 @@ TEST(WriteVerify, TheRestStaysInTheAdapter) {
       for (int64_t j = 0; j < b.cols; ++j)
         ASSERT_NEAR(product(newA, newB, i, j), product(a, b, i, j), 2e-4);  // kRaise is 1e-4
     }
+  }
+}
+
+// A GPU makes the revision of a transfer even if nothing is held, and it has to change nothing.
+TEST(WriteVerify, ARevisionWithoutHeldLinesKeepsTheWeights) {
+  const float weights[2] = {0.25f, -0.5f};
+  const uint8_t lines[1] = {0};
+  for (const uint32_t any : {0U, 1U}) {
+    float missing[2] = {0.125f, 0.0f};
+    const HeldLines held{{}, 1.0f, lines, false, &any};
+    const RevisedTargets targets{rowMajor<const float>(weights, 1, 2), held, missing};
+    for (int64_t i = 0; i < 2; ++i) targets(i);
+    EXPECT_EQ(missing[0], any == 0 ? 0.25f : 0.375f);
+    EXPECT_EQ(missing[1], -0.5f);
   }
 }
 

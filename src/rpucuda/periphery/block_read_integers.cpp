@@ -28,7 +28,7 @@ std::string BlockRead::whyNoIntegers() const {
   std::string reason = parameters_.whyNoIntegers();
   if (!reason.empty()) return reason;
   const int bits = parameters_.integerBits();
-  if (bits == 0) return "weight_bits is not 24 or 16";
+  if (bits == 0) return "weight_bits is 32";
   const IntegerWeights integers = integerWeights(bits, weightBound_);
   if (!integers.exist()) return message("weights have no bound (", weightBound_, ")");
   if (!areExact(integers, inSize_, parameters_.largestLevel()))

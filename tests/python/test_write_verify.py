@@ -100,6 +100,27 @@ def test_cpu_and_gpu_have_one_result() -> None:
         np.testing.assert_array_equal(left, right)
 
 
+@pytest.mark.parametrize("shape", [(40, 60), (90, 41), (3, 1500), (130, 130)])
+@pytest.mark.parametrize("preset", ["EcRam", "ReRamES", "ReRamSB", "GokmenVlasov"])
+def test_every_cell_has_the_same_rounds_on_a_gpu(preset: str, shape: tuple[int, int]) -> None:
+    if len(DEVICES) < 2:
+        pytest.skip("needs a GPU")
+    results = []
+    for device in DEVICES:
+        config = pl.LRTTConfig(visible=pl.presets.device(preset), rank=4, transfer_every=0)
+        tile = pl.Tile(*shape, config, seed=7, device=device)
+        rng = np.random.default_rng(8)
+        for _ in range(2):
+            tile.adapter.a = rng.normal(0, 0.3, tile.adapter.a.shape).astype(np.float32)
+            tile.adapter.b = rng.normal(0, 0.5, tile.adapter.b.shape).astype(np.float32)
+            tile.adapter.transfer()
+        results.append((tile.statistics()["last_transfer"], tile.arrays["visible"], tile.adapter.a))
+    (counts, *cpu), (same, *gpu) = results
+    assert counts == same
+    for left, right in zip(cpu, gpu, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
 def test_what_cannot_be_merged_is_refused() -> None:
     single = nn.Sequential(AnalogLinear(4, 3, config=pl.SingleConfig()))
     with pytest.raises(ValueError, match="no layer with an LRTT adapter"):

@@ -55,86 +55,133 @@ struct CellProgram {
   ProgramCounts *counts;
 };
 
-/// Carries out a CellProgram for one cell, and adds what it took to `mine` (without slots and the
-/// largest number of pulses, which go to the program's own memory). Returns the number of pulses.
+/// A cell between the rounds of a CellProgram.
+struct ProgramState {
+  float target;
+  float weight;
+  float seen;     // the weight by its last read
+  uint32_t sent;  // pulses of all rounds
+
+  PULSORA_HD float error() const { return target - seen; }
+};
+
+/// The rounds of a CellProgram for one cell: begin(), then pulses() and take() until there are no
+/// more pulses, and end().
 template <class Device>
 struct ProgramCell {
+  using Response = typename Device::Response;
   CellProgram program;
 
+  /// Carries out all rounds, and adds what they took to `mine` (without slots and the largest
+  /// number of pulses, which go to the program's own memory). Returns the number of pulses.
   template <class Array>
   PULSORA_HD uint32_t operator()(const Array &a, int64_t i, ProgramCounts &mine) const {
     const int64_t row = i / a.cols;
     const int64_t col = i - row * a.cols;
-    const float target = program.targets(row, col);
-    const bool turned = program.frame.signs && program.frame.signs[col] < 0.0f;
-    float w = a.weights[i];
-    float seen = program.visible ? program.visible[i] : w;
-    float error = target - seen;
-    typename Device::Response r{};
-    uint32_t sent = 0;
-    uint64_t reads = 1;
-    Philox4 stepWords{};  // of z and xi below: the samples of eight rounds share a block
+    ProgramState c = begin(a, i, row, col);
+    Response r{};
+    Philox4 stepWords{};  // of the normals below: the samples of eight rounds share a block
     Philox4 writingWords{};
-    for (int round = 0; round < program.rounds; ++round) {
-      if (pulsora::abs(error) <= program.tolerance) break;
-      if (sent == 0) r = a.response(i);
-      const bool up = (error > 0.0f) != turned;
-      const int n = pulsesTowards(a, r, w, error, up, round);
+    for (int round = 0; round < program.rounds && !isDone(c); ++round) {
+      if (c.sent == 0) r = a.response(i);
+      const int n = pulses(a, r, c, col, round);
       if (n == 0) break;
-      const uint64_t sample = program.firstSample + static_cast<uint64_t>(round);
+      const uint64_t sample = sampleOf(round);
       const auto cell = static_cast<uint64_t>(i);
       if (round == 0 || sample % 8 == 0)
         stepWords = draw(a.key, Purpose::CycleNoise, cell, sample >> 3, 0);
       const float z = normalOf(stepWords, static_cast<uint32_t>(sample));
-      w = applyPulses<Device>(w, n, up, r, a.params, z, a.key, cell, sample);
-      seen = program.frame.seen(w, i);
+      float xi = 0.0f;
       if (program.writeNoise > 0.0f) {
         const uint64_t next = sample + 1;
         if (round == 0 || next % 8 == 0)
           writingWords = draw(a.key, Purpose::WriteNoise, cell, next >> 3, 0);
-        const float xi = normalOf(writingWords, static_cast<uint32_t>(next));
-        seen = pulsora::fma(program.writeNoise, xi, seen);
+        xi = normalOf(writingWords, static_cast<uint32_t>(next));
       }
-      error = target - seen;
-      sent += static_cast<uint32_t>(n);
-      ++reads;
-      const int64_t lines = program.byColumns ? a.cols : a.rows;
-      atomicRaiseTo(program.longest + round * lines + (program.byColumns ? col : row),
-                    static_cast<uint32_t>(n));
+      take(a, r, i, n, round, z, xi, c);
+      raiseLongest(a, row, col, round, n);
+      ++mine.reads;
     }
-    if (sent > 0) {
-      a.weights[i] = w;
-      if (program.visible) program.visible[i] = seen;
-      atomicRaiseTo(&program.counts->most, static_cast<uint64_t>(sent));
-    }
-    count(error, reads, mine);
-    return sent;
+    end(a, i, c, mine);
+    if (c.sent > 0) atomicRaiseTo(&program.counts->most, static_cast<uint64_t>(c.sent));
+    return c.sent;
   }
 
- private:
-  /// The pulses of one round. 0 where they cannot help: at a bound, unless new write noise may, and
-  /// within half a step of the target, unless steps differ from pulse to pulse.
+  /// Cell i before the first round.
   template <class Array>
-  PULSORA_HD int pulsesTowards(const Array &a, const typename Device::Response &r, float w,
-                               float error, bool up, int round) const {
-    const float step = pulsora::abs(clipWeight(Device::pulse(w, up, r, a.params, 0.0f), r) - w);
-    const float rest = pulsora::max(pulsora::abs(error) - 2.0f * program.writeNoise, 0.0f);
-    if (step == 0.0f) return program.writeNoise > pulsora::abs(error) ? 1 : 0;
-    const bool varies = program.writeNoise > 0.0f || a.params.dw_min_std > 0.0f;
-    if (!varies && 2.0f * pulsora::abs(error) < step) return 0;
-    const float most = program.most / static_cast<float>(round + 1);
-    return static_cast<int>(pulsora::max(pulsora::rint(pulsora::min(rest / step, most)), 1.0f));
+  PULSORA_HD ProgramState begin(const Array &a, int64_t i, int64_t row, int64_t col) const {
+    const float w = a.weights[i];
+    return {program.targets(row, col), w, program.visible ? program.visible[i] : w, 0};
   }
-  PULSORA_HD void count(float error, uint64_t reads, ProgramCounts &mine) const {
+  PULSORA_HD bool isDone(const ProgramState &c) const {
+    return pulsora::abs(c.error()) <= program.tolerance;
+  }
+  /// The pulses of one round for a cell that is not done, negative if they are pulses down. 0 where
+  /// they cannot help: at a bound, unless new write noise may, and within half a step of the
+  /// target, unless steps differ from pulse to pulse.
+  template <class Array>
+  PULSORA_HD int pulses(const Array &a, const Response &r, const ProgramState &c, int64_t col,
+                        int round) const {
+    const float error = c.error();
+    const bool turned = program.frame.signs && program.frame.signs[col] < 0.0f;
+    const bool up = (error > 0.0f) != turned;
+    const int n = pulsesTowards(a, r, c.weight, pulsora::abs(error), up, round);
+    return up ? n : -n;
+  }
+  /// The sample that a round draws as; its write noise draws as the next one.
+  PULSORA_HD uint64_t sampleOf(int round) const {
+    return program.firstSample + static_cast<uint64_t>(round);
+  }
+  /// Gives a cell the pulses of a round and reads it, with the normals z of its steps and xi of its
+  /// write noise.
+  template <class Array>
+  PULSORA_HD void take(const Array &a, const Response &r, int64_t i, int pulses, int round, float z,
+                       float xi, ProgramState &c) const {
+    const bool up = pulses > 0;
+    const int n = up ? pulses : -pulses;
+    c.weight = applyPulses<Device>(c.weight, n, up, r, a.params, z, a.key, static_cast<uint64_t>(i),
+                                   sampleOf(round));
+    c.seen = program.frame.seen(c.weight, i);
+    if (program.writeNoise > 0.0f) c.seen = pulsora::fma(program.writeNoise, xi, c.seen);
+    c.sent += static_cast<uint32_t>(n);
+  }
+  /// Makes `pulses` known to the slots of a round.
+  template <class Array>
+  PULSORA_HD void raiseLongest(const Array &a, int64_t row, int64_t col, int round,
+                               int pulses) const {
+    const int64_t lines = program.byColumns ? a.cols : a.rows;
+    atomicRaiseTo(program.longest + round * lines + (program.byColumns ? col : row),
+                  static_cast<uint32_t>(pulses > 0 ? pulses : -pulses));
+  }
+  /// Writes cell i, and counts it and its first read.
+  template <class Array>
+  PULSORA_HD void end(const Array &a, int64_t i, const ProgramState &c, ProgramCounts &mine) const {
+    if (c.sent > 0) {
+      a.weights[i] = c.weight;
+      if (program.visible) program.visible[i] = c.seen;
+    }
     constexpr float kMost = ProgramCounts::kMostError;
-    const float parts = error / program.tolerance * ProgramCounts::kErrorParts;
+    const float parts = c.error() / program.tolerance * ProgramCounts::kErrorParts;
     const auto whole =
         static_cast<int64_t>(pulsora::rint(pulsora::max(pulsora::min(parts, kMost), -kMost)));
     ++mine.cells;
-    mine.outside += pulsora::abs(error) > program.tolerance;
-    mine.reads += reads;
+    ++mine.reads;
+    mine.outside += pulsora::abs(c.error()) > program.tolerance;
     mine.error += whole;
     mine.square += static_cast<uint64_t>(whole * whole);
+  }
+
+ private:
+  template <class Array>
+  PULSORA_HD int pulsesTowards(const Array &a, const Response &r, float w, float error, bool up,
+                               int round) const {
+    const float step = pulsora::abs(clipWeight(Device::pulse(w, up, r, a.params, 0.0f), r) - w);
+    const float rest = pulsora::max(error - 2.0f * program.writeNoise, 0.0f);
+    if (step == 0.0f) return program.writeNoise > error ? 1 : 0;
+    const bool varies = program.writeNoise > 0.0f || a.params.dw_min_std > 0.0f;
+    if (!varies && 2.0f * error < step) return 0;
+    const float most = program.most / static_cast<float>(round + 1);
+    return static_cast<int>(pulsora::max(pulsora::rint(pulsora::min(rest / step, most)), 1.0f));
   }
 };
 

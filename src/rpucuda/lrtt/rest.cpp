@@ -29,8 +29,12 @@ MatrixView<const float> RestKeeper::fit(const Context &context, MatrixView<const
           RestSolver{factor_.data(), products, scale, signs, work_.data(), a_.data()});
   if (tolerance > 0.0f) {
     detail::fillZero(context, any_.data(), any_.bytes());
-    forEach(context, r.rows,
-            RowHolder{r, b, tolerance, scale, signs, a_.data(), held_.data(), any_.data()});
+    const RowHolder holder{r, b, tolerance, scale, signs, a_.data(), held_.data(), any_.data()};
+    if (context.onCpu()) {
+      forEach(context, r.rows, holder);
+    } else {
+      cudaHoldRows(context, holder);
+    }
   }
   return rowMajor<const float>(a_.data(), r.rows, b.rows);
 }

@@ -2,6 +2,7 @@
 
 #include "core/atomics.h"
 #include "core/context.h"
+#include "core/group.h"
 #include "core/scratch.h"
 #include "core/view.h"
 #include "numerics/math.h"
@@ -72,9 +73,41 @@ struct RestSolver {
   }
 };
 
+/// The cell of a row with the largest |R| so far; -1: none.
+struct LargestMissing {
+  int64_t cell;
+  float size;
+
+  /// Takes the other one if that is larger, or of equal ones the first of the row.
+  PULSORA_HD void join(const LargestMissing &o) {
+    const bool larger = o.size > size || (o.size == size && (cell < 0 || o.cell < cell));
+    if (o.cell >= 0 && larger) *this = o;
+  }
+};
+
+/// The lanes that treat a row of a RowHolder together: the CPU's one. A GPU's warp is in
+/// cuda/lrtt/hold_rows.cu.
+struct OneLane {
+  static constexpr int64_t kCount = 1;
+  PULSORA_HD int64_t index() const { return 0; }
+  /// Waits until all lanes see what others have written.
+  PULSORA_HD void wait() const {}
+  /// The largest of all lanes.
+  PULSORA_HD LargestMissing largest(const LargestMissing &mine) const { return mine; }
+};
+
+/// Memory of a RowHolder that its lanes share.
+struct HeldCells {
+  static constexpr int kMost = 8;
+
+  int64_t cells[kMost];
+  double gram[kMost][kMost];
+  double share[kMost];
+};
+
 /// Rows of A that stand for the cells whose |R| exceeds the tolerance, the largest kMost of a row
 /// at most: of all a with scale^-1 a B = R at these cells, the smallest. The diagonal of their Gram
-/// matrix is raised as in GramFactor. Element i of work is row i; rows without such cells stay.
+/// matrix is raised as in GramFactor. Rows without such cells stay.
 struct RowHolder {
   MatrixView<const float> r;  // [rows, cols]
   MatrixView<const float> b;  // [K, cols]
@@ -85,30 +118,56 @@ struct RowHolder {
   uint8_t *held;       // [rows]: whether the row stands for such cells
   uint32_t *any;       // raised to 1 if one does
 
-  static constexpr int kMost = 8;
-
   PULSORA_HD void operator()(int64_t i) const {
-    int64_t cells[kMost];
-    const int count = largest(i, cells);
-    held[i] = count > 0 ? 1 : 0;
-    if (count == 0) return;
-    atomicRaiseTo(any, 1U);
-    double gram[kMost][kMost];
-    double trace = 0.0;
-    for (int m = 0; m < count; ++m) {
-      for (int n = 0; n <= m; ++n) {
-        gram[m][n] = 0.0;
-        for (int64_t k = 0; k < b.rows; ++k)
-          gram[m][n] = pulsora::fma(static_cast<double>(b(k, cells[m])),
-                                    static_cast<double>(b(k, cells[n])), gram[m][n]);
-      }
-      trace += gram[m][m];
+    HeldCells memory;
+    hold(OneLane{}, i, memory);
+  }
+
+  /// Treats row i. Each element of a sum, or whole sum, is the work of one lane.
+  PULSORA_CALLS_GROUP
+  template <class Lanes>
+  PULSORA_HD void hold(const Lanes &lanes, int64_t i, HeldCells &memory) const {
+    const int count = find(lanes, i, memory.cells);
+    if (lanes.index() == 0) {
+      held[i] = count > 0 ? 1 : 0;
+      if (count > 0) atomicRaiseTo(any, 1U);
     }
+    if (count == 0) return;
+    lanes.wait();
+    for (int64_t e = lanes.index(); e < count * count; e += Lanes::kCount) {
+      const int64_t m = e / count;
+      const int64_t n = e - m * count;
+      if (n <= m) memory.gram[m][n] = product(memory.cells[m], memory.cells[n]);
+    }
+    lanes.wait();
+    if (lanes.index() == 0) solve(i, count, memory);
+    lanes.wait();
+    for (int64_t k = lanes.index(); k < b.rows; k += Lanes::kCount) {
+      double sum = 0.0;
+      for (int m = 0; m < count; ++m)
+        sum = pulsora::fma(memory.share[m], static_cast<double>(b(k, memory.cells[m])), sum);
+      const auto value = static_cast<float>(scale * sum);
+      a[i * b.rows + k] = signs ? signs[k] * value : value;
+    }
+  }
+
+ private:
+  PULSORA_HD double product(int64_t cell, int64_t other) const {
+    double sum = 0.0;
+    for (int64_t k = 0; k < b.rows; ++k)
+      sum = pulsora::fma(static_cast<double>(b(k, cell)), static_cast<double>(b(k, other)), sum);
+    return sum;
+  }
+  /// The shares of the cells: the Cholesky factor in the place of the Gram matrix, and the two
+  /// substitutions.
+  PULSORA_HD void solve(int64_t i, int count, HeldCells &memory) const {
+    auto &[cells, gram, share] = memory;
+    double trace = 0.0;
+    for (int m = 0; m < count; ++m) trace += gram[m][m];
     const double raise = GramFactor::kRaise * trace / static_cast<double>(count);
-    double share[kMost];
     // The analyzer does not know that count is at most kMost.
     // NOLINTBEGIN(clang-analyzer-security.ArrayBound)
-    for (int m = 0; m < count; ++m) {  // the Cholesky factor, and the forward substitution
+    for (int m = 0; m < count; ++m) {
       share[m] = static_cast<double>(r(i, cells[m]));
       for (int n = 0; n <= m; ++n) {
         double rest = gram[m][n] + (m == n ? raise : 0.0);
@@ -123,42 +182,33 @@ struct RowHolder {
       share[m] /= gram[m][m];
     }
     // NOLINTEND(clang-analyzer-security.ArrayBound)
-    for (int64_t k = 0; k < b.rows; ++k) {
-      double sum = 0.0;
-      for (int m = 0; m < count; ++m)
-        sum = pulsora::fma(share[m], static_cast<double>(b(k, cells[m])), sum);
-      const auto value = static_cast<float>(scale * sum);
-      a[i * b.rows + k] = signs ? signs[k] * value : value;
-    }
   }
-
- private:
   /// Finds the cells of row i with the largest |R| beyond the tolerance, of equal ones the first.
-  PULSORA_HD int largest(int64_t i, int64_t *cells) const {
+  PULSORA_CALLS_GROUP
+  template <class Lanes>
+  PULSORA_HD int find(const Lanes &lanes, int64_t i, int64_t *cells) const {
     const int64_t half = b.rows > 1 ? b.rows / 2 : 1;
-    const int most = half < kMost ? static_cast<int>(half) : kMost;
-    int count = 0;
-    while (count < most) {
-      int64_t found = -1;
-      float size = tolerance;
-      for (int64_t j = 0; j < r.cols; ++j) {
-        const float each = pulsora::abs(r(i, j));
-        const bool taken = count > 0 && !isAfter(i, each, j, cells[count - 1]);
-        if (taken || each <= size) continue;
-        found = j;
-        size = each;
+    const int most = half < HeldCells::kMost ? static_cast<int>(half) : HeldCells::kMost;
+    LargestMissing last{-1, 0.0f};
+    for (int count = 0; count < most; ++count) {
+      LargestMissing mine{-1, tolerance};
+      for (int64_t j = lanes.index(); j < r.cols; j += Lanes::kCount) {
+        const float size = pulsora::abs(r(i, j));
+        if (size <= mine.size) continue;
+        const bool isNew =
+            last.cell < 0 || size < last.size || (size == last.size && j > last.cell);
+        if (isNew) mine = {j, size};
       }
-      if (found < 0) break;
-      cells[count++] = found;
+      last = lanes.largest(mine);
+      if (last.cell < 0) return count;
+      if (lanes.index() == 0) cells[count] = last.cell;
     }
-    return count;
-  }
-  /// Whether cell j, of this |R|, comes after `last` in the order of largest().
-  PULSORA_HD bool isAfter(int64_t i, float size, int64_t j, int64_t last) const {
-    const float before = pulsora::abs(r(i, last));
-    return size < before || (size == before && j > last);
+    return most;
   }
 };
+
+/// Calls a RowHolder for every row of R on a GPU (cuda/lrtt/hold_rows.cu).
+void cudaHoldRows(const Context &context, const RowHolder &holder);
 
 /// Finds the A [outputs, K] that stands for what a transfer left missing.
 class RestKeeper {

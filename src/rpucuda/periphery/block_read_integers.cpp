@@ -37,6 +37,11 @@ std::string BlockRead::whyNoIntegers() const {
   return {};
 }
 
+LevelBytes BlockRead::levelBytes(int64_t rows) {
+  const int64_t pitch = (inSize_ + kByteInputs - 1) / kByteInputs * kByteInputs;
+  return {scratch_.bytes.data(), pitch, hasLevelsOfOneByte() ? 0 : rows * pitch};
+}
+
 bool BlockRead::needsFloats(bool inIntegers) const {
   return !inIntegers || !onCpu_ || parameters_.ir_drop > 0.0f || hasCellNoise() ||
          !asymmetry_.empty() || needsInputSums();
@@ -47,8 +52,8 @@ void BlockRead::multiplyIntegers(const Context &context, MatrixView<const float>
                                  int64_t firstRow, MatrixView<float> out) {
   const float unit = levelStep() * integers_.step;
   if (!onCpu_) {
-    cudaMultiplyIntegers(context, scratch_.converted.data(), parameters_.largestLevel(), weights,
-                         integers_, unit, out);
+    const IntegerSums to{out.data, scratch_.partial.data(), scratch_.parts, unit, true};
+    cudaMultiplyIntegers(context, levelBytes(out.rows), out.rows, weights, integers_, to, false);
     return;
   }
   const auto levels =

@@ -39,6 +39,47 @@ struct RowList {
   PULSORA_HD int64_t operator[](int64_t k) const { return rows ? rows[k] : k; }
 };
 
+/// Converted inputs as the tensor cores take them, on a GPU: each level one byte with a sign, or a
+/// byte without and one with a sign, in two planes.
+struct LevelBytes {
+  uint8_t *data;
+  int64_t pitch;  ///< distance of rows, a multiple of 16; 0 after the last input
+  int64_t plane;  ///< distance of the planes; 0: one plane
+
+  PULSORA_HD void put(int64_t row, int64_t j, float level) const {
+    const auto n = static_cast<int32_t>(level);
+    uint8_t *byte = data + row * pitch + j;
+    *byte = static_cast<uint8_t>(n);
+    if (plane > 0) byte[plane] = static_cast<uint8_t>(n >> 8);
+  }
+  /// Writes the zeros behind the `inputs` of a row.
+  PULSORA_HD void end(int64_t row, int64_t inputs) const {
+    for (int64_t j = inputs; j < pitch; ++j) put(row, j, 0.0f);
+  }
+};
+
+/// Where the product of integers goes: its values to `sums`, or exact sums of its parts.
+struct IntegerSums {
+  float *sums;       // [rows, lines]
+  int64_t *partial;  // [parts, rows, lines]; for several parts
+  int64_t parts;
+  float unit;
+  bool joined;  // whether several parts are added up, to `sums`
+};
+
+/// Element i of the sums from its parts.
+struct JoinParts {
+  IntegerSums s;
+  int64_t size;
+
+  PULSORA_HD static int64_t total(const IntegerSums &s, int64_t size, int64_t i) {
+    int64_t sum = 0;
+    for (int64_t part = 0; part < s.parts; ++part) sum += s.partial[part * size + i];
+    return sum;
+  }
+  PULSORA_HD void operator()(int64_t i) const { s.sums[i] = valueOf(total(s, size, i), s.unit); }
+};
+
 struct InputStage {
   MatrixView<const float> in;  // [m, n]
   RowList list;
@@ -50,6 +91,7 @@ struct InputStage {
   int passes;
   float *converted;         // [passes * count, n]; null: not needed
   int16_t *levels;          // the same as integers; null: not needed
+  LevelBytes bytes;         // the same on a GPU; without data: not needed
   float *sums;              // sum of each converted row; null: not needed
   float *squares;           // sum of squares of each converted row; null: not needed
   uint32_t *nonfiniteFlag;  // on a GPU, see Context; may be null
@@ -84,13 +126,15 @@ struct PlainRead {
   OutputStage output;
   MatrixView<const float> weights;  // [out, in]
   float *sums;                      // the sums of `output`, or their parts one after another
+  int64_t *partial;                 // exact parts, if the product is in integers
   int64_t parts;                    // of each sum
   int32_t *list;                    // holds up to all rows
   int32_t *count;
   int repeats;              // at most
   IntegerWeights integers;  // if the product is in integers
-  int32_t largestLevel;
-  float unit;  // of sums of integers
+  float unit;               // of sums of integers
+
+  PULSORA_HD IntegerSums integerSums() const { return {sums, partial, parts, unit, false}; }
 };
 
 /// The contribution of a chain's second array to a read: `factor` times the read of that array,
@@ -105,6 +149,12 @@ struct AddedRead {
     const int64_t n = read.weights.cols;
     const float *in = read.input.converted + row * n;
     const VectorView<const float> w = read.weights.row(line);
+    if (read.integers.exist()) {
+      int64_t exact = 0;
+      for (int64_t k = 0; k < n; ++k)
+        exact += static_cast<int64_t>(in[k]) * integerOf(read.integers, w[k]);
+      return valueOf(exact, read.unit);
+    }
     float total = 0.0f;
     for (int64_t k = 0; k < n; ++k) total = fma(w[k], in[k], total);
     return total;
@@ -198,8 +248,15 @@ struct ConvertInput {
     const float v = converted(row, j, s.state.scale[row], s.state.round[row]);
     if (s.passes == 1) {
       s.converted[i] = v;
+      if (s.bytes.data) s.bytes.put(k, j, v);
     } else {
-      for (int p = 0; p < 2; ++p) s.converted[p * s.list.count * n + i] = signPart(v, p);
+      for (int p = 0; p < 2; ++p) {
+        s.converted[p * s.list.count * n + i] = signPart(v, p);
+        if (s.bytes.data) s.bytes.put(p * s.list.count + k, j, signPart(v, p));
+      }
+    }
+    if (s.bytes.data && j + 1 == n) {
+      for (int p = 0; p < s.passes; ++p) s.bytes.end(p * s.list.count + k, n);
     }
   }
 

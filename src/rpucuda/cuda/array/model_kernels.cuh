@@ -2,9 +2,9 @@
 
 #include "array/cell_events.h"
 #include "array/line_events.h"
-#include "array/program_cells.h"
 #include "cuda/array/batch_update.cuh"
 #include "cuda/array/model_launches.h"
+#include "cuda/array/program_kernel.cuh"
 #include "cuda/array/pulsed_update.cuh"
 #include "cuda/core/warp_sum.cuh"
 
@@ -48,35 +48,6 @@ __global__ void __launch_bounds__(kCellThreads)
   if (threadIdx.x == 0 && together) {
     atomicAdd(reinterpret_cast<unsigned long long *>(sent),
               static_cast<unsigned long long>(together));
-  }
-}
-
-/// Carries out a CellProgram for the cells [begin, end), and adds the number of pulses to `*sent`.
-template <class Device>
-__global__ void __launch_bounds__(kCellThreads)
-    programKernel(Array<Device> array, ProgramCell<Device> work, uint64_t *sent, int64_t begin,
-                  int64_t end) {
-  awaitEarlier();
-  __shared__ ProgramCounts together;
-  __shared__ uint64_t pulses;
-  if (threadIdx.x == 0) {
-    together = {};
-    pulses = 0;
-  }
-  __syncthreads();
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kCellThreads;
-  ProgramCounts mine{};
-  uint64_t own = 0;
-  for (int64_t i = begin + static_cast<int64_t>(blockIdx.x) * kCellThreads + threadIdx.x; i < end;
-       i += stride) {
-    own += work(array, i, mine);
-  }
-  mine.addTo(&together);
-  if (own) atomicAddTo(&pulses, own);
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    together.addTo(work.program.counts);
-    if (pulses) atomicAddTo(sent, pulses);
   }
 }
 

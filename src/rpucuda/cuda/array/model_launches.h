@@ -93,8 +93,8 @@ struct ModelLaunches {
   static void program(const CellArray &array, const CellProgram &program, uint64_t *sent,
                       int64_t begin, int64_t end, void *stream) {
     if (begin >= end) return;
-    Launcher::template launch<ModelKernel::Program>(stream, gridFor(end - begin, kCellThreads),
-                                                    kCellThreads, Array<Device>::of(array),
+    Launcher::template launch<ModelKernel::Program>(stream, gridFor(end - begin, kProgramCells),
+                                                    kProgramThreads, Array<Device>::of(array),
                                                     ProgramCell<Device>{program}, sent, begin, end);
   }
 

@@ -26,17 +26,39 @@ struct Product {
 
 using Slice = float[kDepth][kTile + 1];
 
-/// Rows [row0, row0 + kTile) and columns [k0, k0 + depth) of m, transposed; elements outside m are
-/// 0. Consecutive threads take adjacent elements.
-__device__ void loadSlice(MatrixView<const float> m, int64_t row0, int64_t k0, int depth,
-                          Slice &slice) {
-  const bool alongRow = m.colStride == 1;
-  for (int i = static_cast<int>(threadIdx.x); i < kTile * kDepth; i += kThreads) {
-    const int row = alongRow ? i / kDepth : i % kTile;
-    const int k = alongRow ? i % kDepth : i / kTile;
-    slice[k][row] = row0 + row < m.rows && k < depth ? m(row0 + row, k0 + k) : 0.0f;
+/// Rows [row0, row0 + kTile) and columns [k0, k0 + depth) of a matrix on the way to a slice, where
+/// they are transposed; elements outside the matrix are 0. Consecutive threads take adjacent
+/// elements. A slice is fetched while the one before it is used.
+struct SliceFetch {
+  static constexpr int kEach = kTile * kDepth / kThreads;
+
+  float values[kEach];
+
+  __device__ void fetch(const MatrixView<const float> &m, int64_t row0, int64_t k0, int depth) {
+    const bool alongRow = m.colStride == 1;
+#pragma unroll
+    for (int e = 0; e < kEach; ++e) {
+      const int row = rowOf(e, alongRow);
+      const int k = depthOf(e, alongRow);
+      values[e] = row0 + row < m.rows && k < depth ? m(row0 + row, k0 + k) : 0.0f;
+    }
   }
-}
+  __device__ void store(const MatrixView<const float> &m, Slice &slice) const {
+    const bool alongRow = m.colStride == 1;
+#pragma unroll
+    for (int e = 0; e < kEach; ++e) slice[depthOf(e, alongRow)][rowOf(e, alongRow)] = values[e];
+  }
+
+ private:
+  __device__ static int rowOf(int e, bool alongRow) {
+    const int i = static_cast<int>(threadIdx.x) + e * kThreads;
+    return alongRow ? i / kDepth : i % kTile;
+  }
+  __device__ static int depthOf(int e, bool alongRow) {
+    const int i = static_cast<int>(threadIdx.x) + e * kThreads;
+    return alongRow ? i % kDepth : i / kTile;
+  }
+};
 
 __global__ void __launch_bounds__(kThreads) sequentialGemmKernel(Product p) {
   awaitEarlier();
@@ -58,12 +80,23 @@ __global__ void __launch_bounds__(kThreads) sequentialGemmKernel(Product p) {
       acc[i][j] = p.accumulate && row < p.c.rows && col < p.c.cols ? p.c(row, col) : 0.0f;
     }
   }
+  // Never beyond the last product: adding 0 * 0 would turn a sum of -0 into +0.
+  const auto depthAt = [&](int64_t k0) {
+    return static_cast<int>(p.a.cols - k0 < kDepth ? p.a.cols - k0 : kDepth);
+  };
+  SliceFetch nextA;
+  SliceFetch nextB;
+  nextA.fetch(p.a, row0, 0, depthAt(0));
+  nextB.fetch(bT, col0, 0, depthAt(0));
   for (int64_t k0 = 0; k0 < p.a.cols; k0 += kDepth) {
-    // Never beyond the last product: adding 0 * 0 would turn a sum of -0 into +0.
-    const int depth = static_cast<int>(p.a.cols - k0 < kDepth ? p.a.cols - k0 : kDepth);
-    loadSlice(p.a, row0, k0, depth, aSlice);
-    loadSlice(bT, col0, k0, depth, bSlice);
+    const int depth = depthAt(k0);
+    nextA.store(p.a, aSlice);
+    nextB.store(bT, bSlice);
     __syncthreads();
+    if (k0 + kDepth < p.a.cols) {
+      nextA.fetch(p.a, row0, k0 + kDepth, depthAt(k0 + kDepth));
+      nextB.fetch(bT, col0, k0 + kDepth, depthAt(k0 + kDepth));
+    }
 #pragma unroll 4
     for (int k = 0; k < depth; ++k) {
       float a[kPerThread];

@@ -12,7 +12,6 @@ PULSORA_ON_GPU(GateGradient);
 PULSORA_ON_GPU(SignDrawer);
 PULSORA_ON_GPU(GramFactor);
 PULSORA_ON_GPU(RestSolver);
-PULSORA_ON_GPU(RowHolder);
 PULSORA_ON_GPU(StepLimiter);
 PULSORA_SUM_ON_GPU(ReachTerm);
 PULSORA_SUM_ON_GPU(SquareTerm);

@@ -13,6 +13,7 @@ PULSORA_ON_GPU(FirstScale);
 PULSORA_ON_GPU(QuietInput);
 PULSORA_ON_GPU(AverageScales);
 PULSORA_ON_GPU(ConvertInput);
+PULSORA_ON_GPU(JoinParts);
 PULSORA_ON_GPU(SumConverted);
 PULSORA_ON_GPU(FinishOutput);
 PULSORA_ON_GPU(NegativeInputs);

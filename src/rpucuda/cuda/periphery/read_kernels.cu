@@ -97,8 +97,17 @@ __device__ inline void addParts(const PlainRead &r, int64_t row0, int64_t line, 
   const int64_t lines = r.output.out.cols;
   const float *part = r.sums + row0 * lines + line;
   const bool there[2] = {row0 >= 0, row0 + 1 < rows};
+  if (r.integers.exist() && r.parts > 1) {
+    const IntegerSums exact = r.integerSums();
+    for (int i = 0; i < 2; ++i) {
+      if (there[i])
+        sum[i] = valueOf(JoinParts::total(exact, rows * lines, (row0 + i) * lines + line), r.unit);
+    }
+    return;
+  }
 #pragma unroll 8
-  for (int64_t p = pulsora::max(r.parts, int64_t{1}); p > 0; --p, part += rows * lines) {
+  for (int64_t p = r.integers.exist() ? 1 : pulsora::max(r.parts, int64_t{1}); p > 0;
+       --p, part += rows * lines) {
     sum[0] += there[0] ? part[0] : 0.0f;
     sum[1] += there[1] ? part[lines] : 0.0f;
   }
@@ -140,11 +149,18 @@ __global__ void __launch_bounds__(kPlainThreads)
   const LineReader<kEffects> other(kAdded ? added.read.output : s, line, octet,
                                    static_cast<uint32_t>(pair));
   float addedSum[2] = {};
+  if constexpr (kAdded) {
+    const auto add = [&](const auto &product) {
+      typename std::decay_t<decltype(product)>::Sum both[2] = {};
 #pragma unroll 4
-  for (int k = 0; k < few; ++k) {
-    const float weight = weights[k * kFinishThreads + me % kFinishThreads];
-    addedSum[0] = pulsora::fma(weight, inner[k * kOctet + 2 * pair], addedSum[0]);
-    addedSum[1] = pulsora::fma(weight, inner[k * kOctet + 2 * pair + 1], addedSum[1]);
+      for (int k = 0; k < few; ++k) {
+        const auto weight = product.weight(weights[k * kFinishThreads + me % kFinishThreads]);
+        product.add(both[0], product.input(inner[k * kOctet + 2 * pair]), weight);
+        product.add(both[1], product.input(inner[k * kOctet + 2 * pair + 1]), weight);
+      }
+      for (int i = 0; i < 2; ++i) addedSum[i] = product.result(both[i]);
+    };
+    added.read.integers.exist() ? add(IntegerProduct(added.read)) : add(FloatProduct(added.read));
   }
 #pragma unroll 1
   for (int half = 0; half < 2; ++half) {

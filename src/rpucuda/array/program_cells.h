@@ -65,8 +65,8 @@ struct ProgramState {
   PULSORA_HD float error() const { return target - seen; }
 };
 
-/// The rounds of a CellProgram for one cell: begin(), then pulses() and take() until there are no
-/// more pulses, and end().
+/// The rounds of a CellProgram for one cell: begin(), then pulses(), which are applied, and read()
+/// until there are no more, and end().
 template <class Device>
 struct ProgramCell {
   using Response = typename Device::Response;
@@ -98,7 +98,9 @@ struct ProgramCell {
           writingWords = draw(a.key, Purpose::WriteNoise, cell, next >> 3, 0);
         xi = normalOf(writingWords, static_cast<uint32_t>(next));
       }
-      take(a, r, i, n, round, z, xi, c);
+      c.weight =
+          applyPulses<Device>(c.weight, n > 0 ? n : -n, n > 0, r, a.params, z, a.key, cell, sample);
+      read(i, n, xi, c);
       raiseLongest(a, row, col, round, n);
       ++mine.reads;
     }
@@ -132,18 +134,11 @@ struct ProgramCell {
   PULSORA_HD uint64_t sampleOf(int round) const {
     return program.firstSample + static_cast<uint64_t>(round);
   }
-  /// Gives a cell the pulses of a round and reads it, with the normals z of its steps and xi of its
-  /// write noise.
-  template <class Array>
-  PULSORA_HD void take(const Array &a, const Response &r, int64_t i, int pulses, int round, float z,
-                       float xi, ProgramState &c) const {
-    const bool up = pulses > 0;
-    const int n = up ? pulses : -pulses;
-    c.weight = applyPulses<Device>(c.weight, n, up, r, a.params, z, a.key, static_cast<uint64_t>(i),
-                                   sampleOf(round));
+  /// Reads a cell after the `pulses` of a round, with the normal xi of its write noise.
+  PULSORA_HD void read(int64_t i, int pulses, float xi, ProgramState &c) const {
     c.seen = program.frame.seen(c.weight, i);
     if (program.writeNoise > 0.0f) c.seen = pulsora::fma(program.writeNoise, xi, c.seen);
-    c.sent += static_cast<uint32_t>(n);
+    c.sent += static_cast<uint32_t>(pulses > 0 ? pulses : -pulses);
   }
   /// Makes `pulses` known to the slots of a round.
   template <class Array>

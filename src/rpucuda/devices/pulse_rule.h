@@ -99,8 +99,8 @@ PULSORA_HD float applyPulses(float w, int n, bool up, const typename Device::Res
 }
 
 /// A part of applyPulses(): with `first` = 0 its beginning, or else pulses `first` and further of
-/// those that are taken one by one, up to `most` at a time (both multiples of 8). Returns how many of
-/// the n >= 1 pulses are taken then. `z` counts at the beginning only.
+/// those that are taken one by one, up to `most` at a time (both multiples of 8). Returns how many
+/// of the n >= 1 pulses are taken then. `z` counts at the beginning only.
 template <class Device, class Key>
 PULSORA_HD int applyPart(float &w, int n, int first, int most, bool up,
                          const typename Device::Response &r, const typename Device::Params &p,

@@ -9,7 +9,8 @@
 // round: threads that stay with their cells would wait for the worst cell of their warp. So a block
 // keeps many cells under way in slots of shared memory. It goes through all of them in steps of one
 // round, or of some pulses of a long one, in the order of the work that is left, so that the
-// threads of a warp have about the same; then slots of finished cells are filled again.
+// threads of a warp have about the same; then slots of finished cells are filled again. All blocks
+// take their cells from one queue, in batches.
 
 namespace pulsora {
 namespace gpu {
@@ -22,10 +23,11 @@ struct ProgramSlots {
   static constexpr uint16_t kNone = 0xFFFF;
 
   ProgramState states[kProgramSlots];
-  uint32_t cells[kProgramSlots];   // numbers within the block's share
-  int pulses[kProgramSlots];       // of the round
-  int taken[kProgramSlots];        // of these
-  uint16_t rounds[kProgramSlots];  // that have ended
+  uint32_t batches[kProgramSlots];  // and in them, places of the cells
+  int pulses[kProgramSlots];        // of the round; negative: down
+  int taken[kProgramSlots];         // of these
+  uint8_t inBatch[kProgramSlots];
+  uint8_t rounds[kProgramSlots];   // that have ended
   uint16_t places[kProgramSlots];  // bin and number within it, or kNone for an empty slot
   uint16_t order[kProgramSlots];   // slots with cells, those with most work first
   uint16_t empty[kProgramSlots];   // slots without
@@ -34,6 +36,9 @@ struct ProgramSlots {
   unsigned total;                  // of slots in `order`
   unsigned next;                   // that no warp has taken yet
   unsigned vacant;                 // number of empty slots
+  unsigned long long batch;        // the latest that was begun
+  bool more;                       // whether the queue has further ones
+  bool begins;                     // whether `batch` begins now
   unsigned long long sums[kSums];  // of ProgramCounts, and of pulses
   unsigned most;                   // pulses of a cell
 };
@@ -45,16 +50,17 @@ __device__ inline uint64_t warpSumOf64(uint64_t value) {
   return value;
 }
 
-/// Carries out a program for a block's share of the cells: from `first` on, `count` of them.
+/// Carries out a program for the cells that a block takes of [begin, begin + count).
 template <class Device>
 struct BlockProgram {
-  static constexpr int kEach = 2;  // cells of a thread that are begun at a time
-  static constexpr unsigned kAtOnce = kEach * kProgramThreads;
+  static constexpr int kEach = 2;  // cells of a thread in a batch
+  static constexpr unsigned kBatch = kEach * kProgramThreads;
+  static_assert(kBatch <= 256 && kBatch <= kProgramSlots, "places in a batch are bytes");
 
   const Array<Device> &array;
   const ProgramCell<Device> &work;
   ProgramSlots &slots;
-  int64_t first;
+  int64_t begin;
   int64_t count;
   ProgramCounts mine;  // of this thread
   uint64_t sent;
@@ -62,11 +68,10 @@ struct BlockProgram {
 
   __device__ void run() {
     clear();
-    int64_t begun = 0;
     for (;;) {
-      begun = fill(begun);
+      fill();
       const unsigned total = sort();
-      if (total == 0) break;  // then there are no more cells to begin
+      if (total == 0) break;  // then the queue is empty too
       step(total);
     }
     add();
@@ -83,49 +88,62 @@ struct BlockProgram {
     if (threadIdx.x == 0) {
       slots.vacant = kProgramSlots;
       slots.most = 0;
+      slots.more = true;
+      slots.begins = false;
     }
   }
 
-  /// Begins cells while there are slots for them; returns how many of the share are begun then.
-  __device__ int64_t fill(int64_t begun) {
-    for (; begun < count; begun += kAtOnce) {
+  /// Begins batches of cells while there are slots for them.
+  __device__ void fill() {
+    for (;;) {
       __syncthreads();
-      const bool full = slots.vacant < kAtOnce;
+      if (threadIdx.x == 0 && slots.more) takeBatch();
       __syncthreads();
-      if (full) break;
+      if (!slots.begins) return;
+      const auto first = static_cast<int64_t>(slots.batch) * kBatch + threadIdx.x;
       ProgramState states[kEach];
       int64_t cols[kEach];
 #pragma unroll
       for (int e = 0; e < kEach; ++e) {
-        const int64_t cell = begun + e * kProgramThreads + threadIdx.x;
+        const int64_t cell = first + e * kProgramThreads;
         if (cell >= count) continue;
-        const int64_t i = first + cell;
+        const int64_t i = begin + cell;
         const int64_t row = i / array.cols;
         cols[e] = i - row * array.cols;
         states[e] = work.begin(array, i, row, cols[e]);
       }
 #pragma unroll
       for (int e = 0; e < kEach; ++e) {
-        const int64_t cell = begun + e * kProgramThreads + threadIdx.x;
+        const int64_t cell = first + e * kProgramThreads;
         int slot = kProgramSlots;
         int bin = -1;
         if (cell < count) beginCell(cell, states[e], cols[e], slot, bin);
         file(slot, bin);
       }
     }
-    return begun;
+  }
+
+  /// Takes a batch from the queue if there is room; by thread 0.
+  __device__ void takeBatch() const {
+    slots.begins = slots.vacant >= kBatch;
+    if (!slots.begins) return;
+    slots.batch =
+        atomicAdd(reinterpret_cast<unsigned long long *>(&work.program.counts->batches), 1ULL);
+    slots.more = slots.begins = static_cast<int64_t>(slots.batch) * kBatch < count;
   }
 
   __device__ void beginCell(int64_t cell, const ProgramState &state, int64_t col, int &slot,
                             int &bin) {
-    const int64_t i = first + cell;
+    const int64_t i = begin + cell;
     if (work.program.rounds > 0 && !work.isDone(state)) {
       const typename Device::Response r = array.response(i);
-      const int pulses = work.pulses(array, r, state, col, 0);
-      if (pulses != 0) {
+      const bool up = (state.error() > 0.0f) != work.isTurned(col);
+      const int n = work.pulses(array, r, state, up, 0);
+      if (n > 0) {
         slot = slots.empty[atomicSub(&slots.vacant, 1U) - 1];
-        slots.cells[slot] = static_cast<uint32_t>(cell);
-        bin = plan(slot, state, r, pulses, 0);
+        slots.batches[slot] = static_cast<uint32_t>(cell / kBatch);
+        slots.inBatch[slot] = static_cast<uint8_t>(cell % kBatch);
+        bin = plan(slot, state, r, n, up, 0);
         return;
       }
     }
@@ -178,7 +196,8 @@ struct BlockProgram {
 
   /// A step of one cell; returns the bin of its next one, or -1 if it is finished.
   __device__ int stepCell(int slot) {
-    const int64_t i = first + slots.cells[slot];
+    const int64_t i =
+        begin + static_cast<int64_t>(slots.batches[slot]) * kBatch + slots.inBatch[slot];
     const typename Device::Response r = array.response(i);
     ProgramState state = slots.states[slot];
     const int pulses = slots.pulses[slot];
@@ -200,15 +219,16 @@ struct BlockProgram {
     float xi = 0.0f;
     if (work.program.writeNoise > 0.0f)
       xi = normalOfSample(array.key, Purpose::WriteNoise, cell, sample + 1);
-    work.read(i, pulses, xi, state);
+    work.read(i, n, xi, state);
     const int64_t row = i / array.cols;
     const int64_t col = i - row * array.cols;
-    work.raiseLongest(array, row, col, round, pulses);
+    work.raiseLongest(array, row, col, round, n);
     ++mine.reads;
     sent += static_cast<uint64_t>(n);
     if (round + 1 < work.program.rounds && !work.isDone(state)) {
-      const int next = work.pulses(array, r, state, col, round + 1);
-      if (next != 0) return plan(slot, state, r, next, round + 1);
+      const bool nextUp = (state.error() > 0.0f) != work.isTurned(col);
+      const int next = work.pulses(array, r, state, nextUp, round + 1);
+      if (next > 0) return plan(slot, state, r, next, nextUp, round + 1);
     }
     work.end(array, i, state, mine);
     most = state.sent > most ? state.sent : most;
@@ -218,13 +238,12 @@ struct BlockProgram {
 
   /// Keeps a round to come; returns its bin.
   __device__ int plan(int slot, const ProgramState &state, const typename Device::Response &r,
-                      int pulses, int round) const {
+                      int n, bool up, int round) const {
     slots.states[slot] = state;
-    slots.pulses[slot] = pulses;
+    slots.pulses[slot] = up ? n : -n;
     slots.taken[slot] = 0;
-    slots.rounds[slot] = static_cast<uint16_t>(round);
-    const int n = pulses > 0 ? pulses : -pulses;
-    return areOneByOne<Device>(state.weight, n, pulses > 0, r, array.params) ? binOf(n) : 0;
+    slots.rounds[slot] = static_cast<uint8_t>(round);
+    return areOneByOne<Device>(state.weight, n, up, r, array.params) ? binOf(n) : 0;
   }
   __device__ static int binOf(int pulses) {
     const int bin = 31 - __clz(pulses);
@@ -260,23 +279,20 @@ struct BlockProgram {
     mine = {slots.sums[0], slots.sums[1],
             slots.sums[2], 0,
             slots.most,    static_cast<int64_t>(slots.sums[3]),
-            slots.sums[4]};
+            slots.sums[4], 0};
     sent = slots.sums[5];
   }
 };
 
 /// Carries out a CellProgram for the cells [begin, end), and adds the number of pulses to `*sent`.
-/// Each block has an equal share of them.
 template <class Device>
 __global__ void __launch_bounds__(kProgramThreads, 6)
     programKernel(Array<Device> array, ProgramCell<Device> work, uint64_t *sent, int64_t begin,
                   int64_t end) {
   awaitEarlier();
   __shared__ ProgramSlots slots;
-  const int64_t share = (end - begin + gridDim.x - 1) / gridDim.x;
-  const int64_t first = begin + share * blockIdx.x;
-  if (first >= end) return;
-  BlockProgram<Device> block{array, work, slots, first, pulsora::min(share, end - first), {}, 0, 0};
+  if (work.program.due && *work.program.due == 0) return;
+  BlockProgram<Device> block{array, work, slots, begin, end - begin, {}, 0, 0};
   block.run();
   if (threadIdx.x > 0) return;
   block.mine.addTo(work.program.counts);

@@ -194,6 +194,11 @@ void bindProgramming(py::class_<SharedTile> &tile) {
       .def("take", &take, arg("weights"), arg("is_same") = false)
       .def("written", &written)
       .def("conductances", &conductances, arg("which"))
+      .def_property_readonly(
+          "is_programmed",
+          [](SharedTile &self) {
+            return self.look([](Tile &each) { return each.programming().isProgrammed(); });
+          })
       .def("programmed_point", &point)
       .def("scales",
            [](SharedTile &self) {

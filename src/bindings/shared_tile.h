@@ -41,6 +41,12 @@ class SharedTile {
     return runNow(work);
   }
 
+  /// run() for facts that no recorded step changes: also while a step is recorded.
+  template <class Work>
+  auto look(const Work &work) {
+    return runNow(work);
+  }
+
   /// Calls run(work), or stores `work` in the step being recorded: it must hold copies of all its
   /// data, except the memory of arrays.
   template <class Work>

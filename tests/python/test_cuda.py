@@ -85,7 +85,9 @@ def test_reads_agree_with_torch() -> None:
 
 
 def test_products_are_made_as_asked_for() -> None:
-    host, gpu = (pl.Tile(1024, 1032, seed=4, device=device) for device in ("cpu", "cuda"))
+    io = pl.IOParameters(weight_bits=32)
+    config = pl.SingleConfig(forward=io, backward=io)
+    host, gpu = (pl.Tile(1024, 1032, config, seed=4, device=at) for at in ("cpu", "cuda"))
     host.weights = gpu.weights = (
         np.random.default_rng(0).uniform(-0.1, 0.1, (1024, 1032)).astype(np.float32)
     )

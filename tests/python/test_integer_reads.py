@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -139,6 +140,103 @@ def test_weight_bits_are_refused_where_weights_have_no_bound() -> None:
         pl.Tile(4, 5, pl.IdealConfig(forward=pl.IOParameters(weight_bits=24)))
     with pytest.raises(pl.ConfigError, match=r"weight_bits.*16, 24, 32"):
         pl.Tile(4, 5, pl.SingleConfig(forward=pl.IOParameters(weight_bits=20)))
+
+
+EXACT = pl.IOParameters(is_perfect=True)
+
+
+@pytest.mark.parametrize(
+    ("config", "products"),
+    [
+        (pl.SingleConfig(), "integers of 24 bits"),
+        (pl.LRTTConfig(rank=2), "integers of 24 bits"),
+        (pl.TransferConfig(), "integers of 24 bits"),
+        (pl.VectorConfig(), "integers of 24 bits"),
+        (pl.SingleConfig(forward=pl.IOParameters(weight_bits=16)), "16 bits: forward; .* 24 bits: b"),
+        (pl.SingleConfig(backward=EXACT), "24 bits: forward; floating point .is_perfect.*: backward"),
+        (pl.SingleConfig(forward=pl.IOParameters(inp_noise=0.5)), "point .inp_noise is 0.5.: forward"),
+        (pl.SingleConfig(forward=pl.IOParameters(weight_bits=32)), "weight_bits is 32.: forward"),
+        (pl.LRTTConfig(rank=2, backward=EXACT), "visible forward, fast_a forward, fast_b forward;"),
+        (pl.LRTTConfig(rank=2, inject_io="shared"), "floating point .inject_io is 'shared'.$"),
+        (pl.IdealConfig(), "^floating point .is_perfect is true.$"),
+        (pl.InferenceConfig(), "no bound"),
+        (pl.SingleConfig(update=pl.UpdateParameters(pulse_type="none")), "no bound"),
+    ],
+)  # fmt: skip
+def test_explain_tells_what_products_are(config: pl.config.TileConfig, products: str) -> None:
+    tile = pl.Tile(ROWS, COLS, config, seed=1)
+    told = tile.explain(np.ones((1, COLS), F32), np.ones((1, ROWS), F32), 0.1)
+    assert re.search(products, told["products"])
+
+
+def test_integers_of_24_bits_are_the_default() -> None:
+    x = np.random.default_rng(0).normal(size=(SAMPLES, COLS)).astype(F32)
+    reads = {}
+    for bits in ("auto", 24, 32):
+        io = pl.IOParameters(weight_bits=bits, out_res=0.0, **QUIET)
+        tile = pl.Tile(ROWS, COLS, pl.SingleConfig(device=DEVICE, forward=io), seed=3)
+        tile.weights = _weights()
+        reads[bits] = np.asarray(tile.forward(x))
+    np.testing.assert_array_equal(reads["auto"], reads[24])
+    assert not np.array_equal(reads["auto"], reads[32])
+
+
+def _of_version_3(bits: int | str) -> pl.state.State:
+    """The state of a tile that an earlier version saved, where "auto" meant floating point."""
+    io = pl.IOParameters(weight_bits=bits, out_res=0.0, **QUIET)
+    tile = pl.Tile(ROWS, COLS, pl.SingleConfig(device=DEVICE, forward=io), seed=3)
+    tile.weights = _weights()
+    state = tile.state()
+    state.values["version"] = 3
+    return state.signed()
+
+
+def test_property_38_a_tile_of_an_earlier_version_goes_on_in_floating_point() -> None:
+    x = np.random.default_rng(0).normal(size=(SAMPLES, COLS)).astype(F32)
+    tile = pl.Tile.from_state(_of_version_3("auto"))
+    assert (tile.config.forward.weight_bits, tile.config.backward.weight_bits) == (32, 32)
+    expected = pl.Tile.from_state(_of_version_3(32)).forward(x)
+    np.testing.assert_array_equal(np.asarray(tile.forward(x)), np.asarray(expected))
+    again = pl.Tile.from_state(tile.state())
+    assert again.config == tile.config
+    kept = pl.Tile.from_state(_of_version_3(24))
+    assert kept.config.forward.weight_bits == 24
+
+
+@pytest.mark.parametrize("bits", ["auto", 32])
+def test_a_state_of_an_earlier_version_loads_into_tiles_of_either_product(bits: int | str) -> None:
+    io = pl.IOParameters(weight_bits=bits, out_res=0.0, **QUIET)
+    config = pl.SingleConfig(device=DEVICE, forward=io, backward=pl.IOParameters(weight_bits=bits))
+    tile = pl.Tile(ROWS, COLS, config, seed=3)
+    tile.load_state(_of_version_3("auto"))
+    assert tile.config == config
+    np.testing.assert_array_equal(tile.weights, _weights())
+    with pytest.raises(pl.StateError, match="another 'config'"):
+        pl.Tile(ROWS, COLS, pl.SingleConfig(device=DEVICE), seed=3).load_state(tile.state())
+
+
+@pytest.mark.parametrize("bits", ["auto", 32])
+def test_a_layer_of_an_earlier_version_loads(bits: int | str) -> None:
+    torch = pytest.importorskip("torch")
+    config = pl.SingleConfig(device=DEVICE, forward=pl.IOParameters(weight_bits=bits))
+    earlier = pl.nn.AnalogLinear(5, 4, config=pl.SingleConfig(device=DEVICE), seed=3)
+    saved = earlier.state_dict()
+    start = "tiles.0_0."
+    arrays = {
+        name.removeprefix(start): tensor.numpy()
+        for name, tensor in saved.items()
+        if name.startswith(start)
+    }
+    state = pl.state.from_tensors(arrays)
+    state.values["version"] = 3
+    for name, array in pl.state.to_tensors(state.signed()).items():
+        saved[start + name] = torch.from_numpy(array)
+    layer = pl.nn.AnalogLinear(5, 4, config=config, seed=7)
+    layer.load_state_dict(saved)
+    (tile,) = layer.tiles
+    assert tile.config == config
+    np.testing.assert_array_equal(tile.weights, next(iter(earlier.tiles)).weights)
+    assert tile.state().values["version"] == 4
 
 
 @pytest.mark.parametrize("name", ["reference", "vector", "transfer", "lrtt", "one_sided"])

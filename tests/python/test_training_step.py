@@ -45,6 +45,12 @@ CONFIGS = {
         fast=ADAPTER.fast.replace(cells="computed"),
     ),
     "mixed precision": pl.MixedPrecisionConfig(visible=pl.devices.SoftBounds(dw_min=0.01)),
+    "hardware-aware": pl.InferenceConfig(
+        modifier="add_normal", modifier_std=0.1, clip="gaussian", clip_sigma=2.0
+    ),
+    "noise model in training": pl.InferenceConfig(
+        noise_model=pl.noise_models.PCMLike(), modifier="noise_model", modifier_every="step"
+    ),
 }
 
 
@@ -101,6 +107,7 @@ def test_property_37_steps_have_the_bits_of_the_plain_loop(
     schedules = [torch.optim.lr_scheduler.StepLR(each, 7, gamma=0.5) for each in optimizers]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message="a layer of InferenceConfig is evaluated")
         step = TrainingStep(models[0], optimizers[0], loss_fn)
         for number in range(18):
             batch = _batch(number, device, 6 if number == 9 else 10)

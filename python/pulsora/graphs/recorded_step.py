@@ -10,7 +10,9 @@ from pulsora import _core
 from pulsora.graphs.capture import captured
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
 from pulsora.nn.autograd.optimizer_groups import has_analog, learning_rate
+from pulsora.nn.clipping import clip_all
 from pulsora.nn.tiles.followed_weights import follow_all, followed_layers
+from pulsora.nn.tiles.held_weights import layers_with_held_weights
 from pulsora.nn.tiles.layer_update import apply_updates
 
 if TYPE_CHECKING:
@@ -59,7 +61,11 @@ class RecordedStep:
         self.constants, self.rates, self.digital_too = constants, rates, digital_too
         self._draws = draws
         self._layers = followed_layers(model)
+        self._held = layers_with_held_weights(model)
+        stepped = {id(each) for group in optimizer.param_groups for each in group["params"]}
+        self._clipped = [each for each in self._held if id(each.carrier) in stepped]
         follow_all(self._layers)  # what happens in every step is recorded, and nothing else
+        self._begin()
         self._batch = [each.clone() for each in batch]
         device = batch[0].device
         groups = optimizer.param_groups
@@ -78,8 +84,7 @@ class RecordedStep:
                 updates = optimizer._updates(analog, present)  # noqa: SLF001
                 optimizer._use_up(analog)  # noqa: SLF001 - torch's step must not see them
                 if digital_too:
-                    optimizer._step_digitally()  # noqa: SLF001
-                    follow_all(self._layers)
+                    self._step_digitally(optimizer)
                 # Last, so that the updates are launched while the graph runs.
                 self._pulse(updates, optimizer)
         finally:
@@ -108,6 +113,7 @@ class RecordedStep:
             0.0 if number not in self._of_pulses and in_gpu_memory(group) else learning_rate(group)
             for number, group in enumerate(optimizer.param_groups)
         ]
+        self._begin()
         for kept, given in zip(self._batch, batch, strict=True):
             kept.copy_(given, non_blocking=True)
         if self._draws:
@@ -118,9 +124,18 @@ class RecordedStep:
         for parameter, gradient in self._gradients:
             parameter.grad = gradient
         if not self.digital_too:
-            optimizer._step_digitally()  # noqa: SLF001 - of this package
-            follow_all(self._layers)
+            self._step_digitally(optimizer)
         return self._loss.clone()
+
+    def _begin(self) -> None:
+        for layer in self._held:
+            layer.held.begin_step(layer.carrier)
+
+    def _step_digitally(self, optimizer: _Pulses) -> None:
+        """Makes torch's step, and what follows a step of any optimiser."""
+        optimizer._step_digitally()  # noqa: SLF001 - of this package
+        clip_all(self._clipped)
+        follow_all(self._layers)
 
 
 def repeatable(optimizer: torch.optim.Optimizer) -> bool:

@@ -18,7 +18,7 @@ from pulsora.graphs.several_processes import BY_DDP, by_ddp, process_group
 from pulsora.nn.autograd.analog_parameter import AnalogParameter, analog_arrays
 from pulsora.nn.autograd.optimizer_groups import has_digital, learning_rate
 from pulsora.nn.tiles.followed_weights import followed_layers
-from pulsora.nn.tiles.held_weights import HeldWeights
+from pulsora.nn.tiles.held_weights import layers_with_held_weights
 from pulsora.nn.tiles.layer_names import set_names
 from pulsora.optim import _Pulses
 
@@ -315,8 +315,8 @@ class TrainingStep:
             for each in (*self.model.parameters(), *in_groups)
             if isinstance(each, AnalogParameter)
         }
-        follow = (layer.held.array for layer in followed_layers(self.model))
-        return iter((found | {id(array): array for array in follow}).values())
+        carriers = followed_layers(self.model) + layers_with_held_weights(self.model)
+        return iter((found | {id(each.held.array): each.held.array for each in carriers}).values())
 
     def _obstacle(self, key: object) -> str | None:
         """Returns why a step cannot be recorded, if that is known before recording."""
@@ -339,10 +339,6 @@ class TrainingStep:
             "the model draws random numbers of torch, NumPy or Python on the host": self._draws,
             "'auto' transfers and re-inits that are 'orthogonal' or 'svd' wait for the GPU": any(
                 each.facts.waits_for_host for each in arrays
-            ),
-            "layers of InferenceConfig write their weights before each read": any(
-                isinstance(getattr(each, "held", None), HeldWeights)
-                for each in self.model.modules()
             ),
             "tiles are on several devices": len({each.device for each in arrays}) > 1,
         }
@@ -367,6 +363,7 @@ class TrainingStep:
             tuple(group.get(name) for group in groups for name in constants),
             modules,
             [array.grid for array in self._arrays()],
+            [each.held.constants(each.carrier) for each in layers_with_held_weights(self.model)],
             [
                 0 if isinstance(each, AnalogParameter) else each.data_ptr()
                 for each in self.model.parameters()

@@ -9,11 +9,11 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from torch import Tensor, nn
 
-__all__ = ["clip_after_steps", "clipped", "limit_of"]
+__all__ = ["clip_after_steps", "clip_all", "clipped", "limit_of"]
 
 _layers: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 _hooks: list[Any] = []
@@ -35,7 +35,7 @@ def limit_of(weight: Tensor, config: Any) -> Tensor | None:  # noqa: ANN401 - In
     if config.clip == "none":
         return None
     if config.clip == "fixed":
-        return rows.new_tensor(config.clip_value)
+        return rows.new_full((), config.clip_value)
     if config.clip.startswith("gaussian"):
         limit = _gaussian_limit(rows, config)
     elif config.clip == "learned":
@@ -51,7 +51,7 @@ def _gaussian_limit(rows: Tensor, config: Any) -> Tensor:  # noqa: ANN401 - Infe
     """Returns clip_sigma standard deviations; infinity for a single weight, which has none."""
     per_output = config.clip == "gaussian_per_output"
     if (rows.shape[1] if per_output else rows.numel()) < 2:
-        return rows.new_tensor(torch.inf)
+        return rows.new_full((), torch.inf)
     spread = rows.std(dim=1, keepdim=True) if per_output else rows.std()
     limit: Tensor = config.clip_sigma * spread
     return limit
@@ -90,18 +90,22 @@ def clip_after_steps(layer: nn.Module) -> None:
         _hooks.append(register_optimizer_step_post_hook(hook))
 
 
-@torch.no_grad()
 def _clip_layers(optimizer: torch.optim.Optimizer, _arguments: object, _options: object) -> None:
     stepped = {id(each) for group in optimizer.param_groups for each in group["params"]}
-    for layer in list(_layers):
-        weight: Any = layer.carrier
-        if id(weight) not in stepped:
+    clip_all(layer for layer in list(_layers) if id(layer.carrier) in stepped)
+
+
+@torch.no_grad()
+def clip_all(layers: Iterable[Any]) -> None:
+    """Limits the weights of these layers (WeightCarrier), where their configurations say so."""
+    for layer in layers:
+        config, limit = _config(layer), layer.weight_clip
+        if config.clip == "none":
             continue
-        limit: Any = layer.weight_clip
         if limit is not None:
-            most = _config(layer).clip_value
+            most = config.clip_value
             limit.clamp_(min=_LEAST_LIMIT, max=most if most > 0.0 else None)
-        weight.copy_(clipped(weight, _config(layer), limit))
+        layer.carrier.copy_(clipped(layer.carrier, config, limit))
 
 
 def _config(layer: Any) -> Any:  # noqa: ANN401 - InferenceConfig of a WeightCarrier

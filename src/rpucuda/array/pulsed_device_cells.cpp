@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 
 #include "array/cell_kernels.h"
 #include "array/pulsed_device.h"
@@ -12,13 +13,55 @@
 namespace pulsora {
 namespace {
 
-// The largest magnitude of a matrix on either backend.
+double largestOf(const float *values, int64_t count) {
+  float largest = 0.0f;
+  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::fabs(values[i]));
+  return double(largest);
+}
+
+// The largest magnitude of a matrix without gaps. On the CPU without memory of its own, so that a
+// load that fails can be taken back.
 double largestMagnitude(const Context &context, MatrixView<const float> matrix) {
+  if (context.onCpu()) return largestOf(matrix.data, matrix.size());
   Buffer<float> ofRows(context, matrix.rows);
   rowAbsMax(context, matrix, ofRows.data());
   std::vector<float> each(static_cast<size_t>(matrix.rows));
   detail::copyToHost(context, each.data(), ofRows.data(), ofRows.bytes());
   return double(*std::max_element(each.begin(), each.end()));
+}
+
+// The largest magnitude of the cells once the one value of `from`, in host memory, has been written
+// to all of them.
+double largestWritten(const Context &context, const PulsedKernels &kernels, CellArray cells,
+                      MatrixView<const float> from) {
+  if (!context.onCpu()) {
+    Buffer<float> value(context, 1);
+    detail::copyFromHost(context, value.data(), from.data, sizeof(float));
+    from.data = value.data();
+    Buffer<float> weights(context, from.size());
+    cells.weights = weights.data();
+    overCells(context, from.size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
+      kernels.write(cells, from, begin, end, stream);
+    });
+    return largestMagnitude(context, rowMajor<const float>(weights.data(), from.rows, from.cols));
+  }
+  double largest = 0.0;
+  std::mutex joining;
+  overCells(context, from.size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
+    constexpr int64_t kSome = 512;
+    float weights[kSome];
+    CellArray some = cells;
+    double most = 0.0;
+    for (int64_t first = begin; first < end; first += kSome) {
+      const int64_t count = std::min(kSome, end - first);
+      some.weights = weights - first;
+      kernels.write(some, from, first, first + count, stream);
+      most = std::max(most, largestOf(weights, count));
+    }
+    const std::lock_guard<std::mutex> lock(joining);
+    largest = std::max(largest, most);
+  });
+  return largest;
 }
 
 }  // namespace
@@ -80,24 +123,15 @@ Buffer<float> PulsedDevice::describeStored(const Context &context, const float *
 }
 
 double PulsedDevice::weightBound(const Context &context) const {
-  const float beyond[] = {3e38f, -3e38f};  // every bound
-  constexpr double kMostNormal = 7.0;      // normals are drawn below
-  Buffer<float> sides(context, 2);
-  detail::copyFromHost(context, sides.data(), beyond, sizeof beyond);
-  Buffer<float> confined(context, size());
+  constexpr double kMostNormal = 7.0;  // normals are drawn below
   const CellLoan loan(context, cells_);
-  CellArray a{};
-  static_cast<SampledCells &>(a) = sampledCells(loan);
-  a.weights = confined.data();
+  CellArray cells{};
+  static_cast<SampledCells &>(cells) = sampledCells(loan);
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
-  const auto all = rowMajor<const float>(confined.data(), rows_, cols_);
   double largest = 0.0;
-  for (int i = 0; i < 2; ++i) {
-    const MatrixView<const float> side{sides.data() + i, rows_, cols_, 0, 0};
-    overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
-      kernels.write(a, side, begin, end, stream);
-    });
-    largest = std::max(largest, largestMagnitude(context, all));
+  for (const float beyond : {3e38f, -3e38f}) {  // every bound
+    const MatrixView<const float> written{&beyond, rows_, cols_, 0, 0};
+    largest = std::max(largest, largestWritten(context, kernels, cells, written));
   }
   if (!reference_.empty())
     largest += largestMagnitude(context, rowMajor<const float>(reference_.data(), rows_, cols_));

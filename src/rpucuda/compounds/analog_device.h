@@ -64,6 +64,10 @@ class AnalogDevice {
   /// (AnalogRead::setWeightBound); waits for a GPU. By default, the reads of each array its own.
   virtual void boundReads(const Context &context);
 
+  /// The reason why the products of reads() are in floating point, whatever the parameters of
+  /// these reads; empty if there is none.
+  virtual std::string whyNoIntegers() const { return {}; }
+
   /// y = W x; the first row is sample number c.forwardSamples.
   virtual void forward(const Context &context, MatrixView<const float> x, MatrixView<float> y,
                        const Counters &c) = 0;

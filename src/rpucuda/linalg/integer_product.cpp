@@ -21,21 +21,27 @@ constexpr int64_t kBlockCols = 256;
 constexpr int kMaxLanes = IntegerKernel::kMaxLanes;
 constexpr int64_t kLargestSum = (int64_t{1} << 31) - 1;
 
+// Few rows are multiplied output by output, kFewDepth inputs at a time.
+constexpr int64_t kFewDepth = 2048;
+
 struct Workspace {
   alignas(64) float weights[kBlockDepth * kMaxLanes];
-  alignas(64) int16_t digits[2 * kBlockDepth * kMaxLanes];
+  union {
+    alignas(64) int16_t digits[2 * kBlockDepth * kMaxLanes];
+    int16_t levels[IntegerKernel::kMaxRows * kFewDepth];
+  };
   alignas(64) double acc[kBlockRows * kMaxLanes];
 };
+static_assert(IntegerKernel::kMaxRows * kBlockCols <= kBlockRows * kMaxLanes);
 
 struct Product {
   const IntegerKernel &kernel;
   const GemmKernel &floats;
   MatrixView<const int16_t> levels;
   MatrixView<const float> weights;
-  IntegerWeights integers;
+  IntegerDigits digits;
   float unit;
   MatrixView<float> out;
-  int digits;
   int64_t depth;  // inputs whose sums of digits stay below 2^31
 };
 
@@ -49,33 +55,98 @@ void makeDigits(const Product &p, Part cols, int64_t k, int64_t size, Workspace 
   const int lanes = p.kernel.lanes;
   const MatrixView<const float> w = p.weights.block(cols.begin, k, cols.size, size).transposed();
   if (w.colStride == 1 && cols.size == lanes && size % 2 == 0) {
-    p.kernel.makeDigits(p.integers, p.digits, size / 2, w.data, w.rowStride, work.digits);
+    p.kernel.makeDigits(p.digits, size / 2, w.data, w.rowStride, work.digits);
     return;
   }
   const int64_t padded = size + size % 2;
   if (cols.size < lanes || size < padded)
     std::fill(work.weights, work.weights + padded * lanes, 0.0f);
   p.floats.copy(work.weights, lanes, w.data, w.rowStride, w.colStride, w.rows, w.cols);
-  p.kernel.makeDigits(p.integers, p.digits, padded / 2, work.weights, lanes, work.digits);
+  p.kernel.makeDigits(p.digits, padded / 2, work.weights, lanes, work.digits);
 }
 
 // One vector of outputs of a block of rows.
 void multiplyVector(const Product &p, Part rows, Part cols, Workspace &work) {
   const int lanes = p.kernel.lanes;
-  const int64_t parts = ceilDiv(rows.size, p.kernel.maxRows);
-  std::fill(work.acc, work.acc + rows.size * lanes, 0.0);
-  for (int64_t k = 0; k < p.levels.cols; k += p.depth) {
-    const int64_t size = std::min(p.depth, p.levels.cols - k);
-    makeDigits(p, cols, k, size, work);
+  const int64_t depth = p.levels.cols;
+  const MatrixView<float> out = p.out.block(rows.begin, cols.begin, rows.size, cols.size);
+  const bool isWhole = out.colStride == 1 && cols.size == lanes;
+  // Digits in registers, if no other rows need them.
+  const bool isFew = rows.size <= p.kernel.fewRows && p.weights.rowStride == 1 && isWhole;
+  const int64_t parts = ceilDiv(rows.size, isFew ? p.kernel.fewRows : p.kernel.maxRows);
+  int64_t k = 0;
+  do {  // once even when the depth is 0
+    const int64_t size = std::min(p.depth, depth - k);
+    if (!isFew) makeDigits(p, cols, k, size, work);
+    const bool direct = isWhole && k + size == depth;
     for (int64_t i = 0; i < parts; ++i) {
       const Part some = part(rows.size, 1, parts, i);
-      p.kernel.micro[p.digits - 1][some.size - 1](
-          ceilDiv(size, 2), p.levels.data + (rows.begin + some.begin) * p.levels.rowStride + k,
-          p.levels.rowStride, work.digits, work.acc + some.begin * lanes);
+      const int16_t *levels = p.levels.data + (rows.begin + some.begin) * p.levels.rowStride + k;
+      const IntegerSums to{p.digits.factor(),
+                           work.acc + some.begin * lanes,
+                           k == 0,
+                           direct ? &out(some.begin, 0) : nullptr,
+                           out.rowStride,
+                           p.unit};
+      if (isFew) {
+        p.kernel.columns[p.digits.count - 1][some.size - 1](
+            p.digits, size, p.weights.block(cols.begin, k, cols.size, size).data,
+            p.weights.colStride, levels, p.levels.rowStride, to);
+      } else {
+        p.kernel.micro[p.digits.count - 1][some.size - 1](ceilDiv(size, 2), levels,
+                                                          p.levels.rowStride, work.digits, to);
+      }
     }
+    k += size;
+  } while (k < depth);
+  if (!isWhole)
+    p.kernel.store(work.acc, rows.size, cols.size, p.unit, out.data, out.rowStride, out.colStride);
+}
+
+// Few rows, all outputs of `cols`, where the weights of an output lie side by side.
+void multiplyFew(const Product &p, Part rows, Part cols, Workspace &work) {
+  const int64_t depth = std::min<int64_t>(kFewDepth, p.kernel.lanes * p.depth);
+  const int64_t inputs = p.levels.cols;
+  for (int64_t k = 0; k < inputs; k += depth) {
+    const int64_t size = std::min(depth, inputs - k);
+    for (int64_t r = 0; r < rows.size; ++r)
+      p.kernel.interleave(p.levels.data + (rows.begin + r) * p.levels.rowStride + k, size,
+                          work.levels + r * kFewDepth);
+    const auto dots = p.kernel.dots[p.digits.count - 1][rows.size - 1];
+    for (int64_t j = 0; j < cols.size; ++j)
+      dots(p.digits, size, &p.weights(cols.begin + j, k), work.levels, kFewDepth, p.digits.factor(),
+           k == 0, work.acc + j * rows.size);
   }
-  const MatrixView<float> out = p.out.block(rows.begin, cols.begin, rows.size, cols.size);
-  p.kernel.store(work.acc, rows.size, cols.size, p.unit, out.data, out.rowStride, out.colStride);
+  for (int64_t j = 0; j < cols.size; ++j) {
+    for (int64_t r = 0; r < rows.size; ++r)
+      p.out(rows.begin + r, cols.begin + j) =
+          static_cast<float>(work.acc[j * rows.size + r]) * p.unit;
+  }
+}
+
+void multiplyBlock(const Product &p, Part rows, Part cols, Workspace &work) {
+  const bool isDeep = p.levels.cols >= 4 * p.kernel.lanes;
+  if (rows.size <= p.kernel.fewRows && p.weights.colStride == 1 && isDeep) {
+    multiplyFew(p, rows, cols, work);
+    return;
+  }
+  for (int64_t j = 0; j < cols.size; j += p.kernel.lanes) {
+    const Part vector{cols.begin + j, std::min<int64_t>(p.kernel.lanes, cols.size - j)};
+    multiplyVector(p, rows, vector, work);
+  }
+}
+
+// How weights are cut into digits for inputs of this magnitude, and how many inputs can be summed.
+IntegerDigits digitsFor(const IntegerWeights &integers, int32_t largestLevel, int64_t &depth) {
+  const auto isDeep = [&](int64_t largestDigit) {
+    depth = deepest(largestDigit, largestLevel);
+    return depth == kBlockDepth;
+  };
+  if (integers.bits == 16 && isDeep(static_cast<int64_t>(integers.largest)))
+    return {integers, 1, 16};
+  if (isDeep(int64_t{1} << 15)) return {integers, 2, 16};
+  isDeep(int64_t{1} << 11);
+  return {integers, 2, 12};
 }
 
 }  // namespace
@@ -103,20 +174,13 @@ void integerProduct(MatrixView<const int16_t> levels, int32_t largestLevel,
                 weights.rows, ", ", weights.cols, "] and outputs [", out.rows, ", ", out.cols,
                 "]; give inputs [m, K], weights [N, K] and outputs [m, N]");
   if (out.rows == 0 || out.cols == 0) return;
+  // A vector of eight lanes has no idle ones.
+  if (out.cols <= kMaxLanes / 2) isa = std::min(isa, Isa::V3);
   const IntegerKernel &kernel = *withIsa(isa, [](auto i) { return &integerKernel<i>(); });
   const GemmKernel &floats = *withIsa(isa, [](auto i) { return &gemmKernel<i>(); });
-  constexpr int64_t kLargestDigit = 2048;  // of two
-  const auto whole = static_cast<int64_t>(integers.largest);
-  const bool isOneDigit = integers.bits == 16 && deepest(whole, largestLevel) == kBlockDepth;
-  const Product product{kernel,
-                        floats,
-                        levels,
-                        weights,
-                        integers,
-                        unit,
-                        out,
-                        isOneDigit ? 1 : 2,
-                        deepest(isOneDigit ? whole : kLargestDigit, largestLevel)};
+  int64_t depth = 0;
+  const IntegerDigits digits = digitsFor(integers, largestLevel, depth);
+  const Product product{kernel, floats, levels, weights, digits, unit, out, depth};
   constexpr int64_t kProductsPerStep = 8;  // of kStepsPerThread
   threads =
       threadsFor(threads, out.size() * levels.cols / (kProductsPerStep * kStepsPerThread) + 1);
@@ -134,10 +198,7 @@ void integerProduct(MatrixView<const int16_t> levels, int32_t largestLevel,
     const Part rows = part(out.rows, 1, rowParts, task % rowParts);
     const Part cols = part(out.cols, kernel.lanes, colParts, task / rowParts);
     Workspace &work = workspaces.of(threads > 1 ? threadNumber() : 0);
-    for (int64_t j = 0; j < cols.size; j += kernel.lanes) {
-      const Part vector{cols.begin + j, std::min<int64_t>(kernel.lanes, cols.size - j)};
-      multiplyVector(product, rows, vector, work);
-    }
+    multiplyBlock(product, rows, cols, work);
   }
 }
 

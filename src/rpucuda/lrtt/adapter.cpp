@@ -231,8 +231,7 @@ void LRTTAdapter::reserveUpdate(const Context &context, int64_t samples, float l
 bool LRTTAdapter::updatesInFewLaunches(const Context &context) const {
   return !accumulated_.used() && signs_.empty() && !limitsSteps() &&
          settings_.params.projection == Projection::Analog && settings_.rank <= kFewLines &&
-         a_.updater().sendsTrains() && projectionA_.canBeBatched(context) &&
-         projectionB_.canBeBatched(context);
+         a_.updater().sendsTrains() && projectionA_.canBeBatchedWith(context, projectionB_);
 }
 
 // On a GPU: one launch for projections, snapshots and the scales of both arrays' pulse trains, a

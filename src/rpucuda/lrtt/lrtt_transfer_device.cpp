@@ -62,6 +62,11 @@ void LRTTTransferDevice::boundReads(const Context &context) {
   transfers_->setWeightBounds(bounds.a, bounds.b);
 }
 
+std::string LRTTTransferDevice::whyNoIntegers() const {
+  const bool isShared = injected() && settings_.params.inject_io == InjectIo::Shared;
+  return isShared ? "inject_io is 'shared'" : "";
+}
+
 void LRTTTransferDevice::requireAdapter() const {
   PULSORA_CHECK(ConfigError, adapter_ != nullptr, kNoAdapter);
 }

@@ -27,6 +27,7 @@ class LRTTTransferDevice final : public AnalogDevice, private GatedAdapter {
   /// with swap_xd).
   std::vector<NamedArray> arrays() override;
   void boundReads(const Context &context) override;
+  std::string whyNoIntegers() const override;
   void forward(const Context &context, MatrixView<const float> x, MatrixView<float> y,
                const Counters &c) override;
   void backward(const Context &context, MatrixView<const float> d, MatrixView<float> dx,

@@ -15,8 +15,8 @@ namespace {
 // Whether a chain can share the launches of the read that it is added to.
 bool sharesLaunches(const Context &context, const ArrayRead &base, const ChainedRead &chain) {
   return !chain.gate.data && !chain.ungated.data && chain.inner.cols <= kFewLines &&
-         base.read.canBeBatched(context) && chain.first.read.canBeBatched(context) &&
-         chain.second.read.canBeBatched(context);
+         base.read.canBeBatchedWith(context, chain.first.read) &&
+         base.read.canBeBatchedWith(context, chain.second.read);
 }
 
 // out += factor * second(gate .* first(in)), for rows [firstRow, firstRow + in.rows) of a

@@ -198,6 +198,11 @@ bool AnalogRead::canBeBatched(const Context &context) const {
   return !isCut() && blocks_.front().canBeBatched(context);
 }
 
+bool AnalogRead::canBeBatchedWith(const Context &context, const AnalogRead &other) const {
+  return canBeBatched(context) && other.canBeBatched(context) &&
+         blocks_.front().readsIntegers() == other.blocks_.front().readsIntegers();
+}
+
 PlainRead AnalogRead::plan(const Context &context, MatrixView<const float> weights,
                            MatrixView<const float> in, MatrixView<float> out,
                            uint64_t firstSample) {

@@ -87,6 +87,8 @@ class AnalogRead {
 
   /// Whether GPU kernels can combine this read with others: a single block that they can combine.
   bool canBeBatched(const Context &context) const;
+  /// Whether they can combine it with another one, whose product must be of the same kind.
+  bool canBeBatchedWith(const Context &context, const AnalogRead &other) const;
   /// The read as an argument of such kernels; `out` may have no data, and is then not written.
   /// Requires canBeBatched().
   PlainRead plan(const Context &context, MatrixView<const float> weights,

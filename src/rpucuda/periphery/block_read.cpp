@@ -202,8 +202,12 @@ bool BlockRead::needsInputSums() const {
 // Number of parts into which a GPU divides each sum of the first product.
 int64_t BlockRead::partsOf(const Context &context, MatrixView<const float> weights, bool product,
                            int64_t rows) const {
-  const bool takesParts =
-      !context.onCpu() && !inIntegers(product) && isPlain(product) && !needsInputSums();
+  if (context.onCpu()) return 0;
+  const bool takesParts = isPlain(product) && !needsInputSums();
+  if (inIntegers(product)) {
+    return cudaIntegerParts(weights, sumCount(true) * context.rowsOfBatch(rows),
+                            hasLevelsOfOneByte(), takesParts);
+  }
   return takesParts ? partsOfSums(context, weights, rows) : 0;
 }
 
@@ -214,12 +218,12 @@ PlainRead BlockRead::plainRead(MatrixView<const float> weights, const InputStage
           output,
           weights,
           scratch_.sums.data(),
+          scratch_.partial.data(),
           scratch_.parts,
           list,
           list + input.in.rows,
           repeats,
           integers_,
-          integers_.exist() ? parameters_.largestLevel() : 0,
           levelStep() * integers_.step};
 }
 
@@ -234,8 +238,8 @@ uint64_t *BlockRead::repeatCounter(const Context &context, uint64_t firstSample)
 
 bool BlockRead::canBeBatched(const Context &context) const {
   const IOParameters &p = parameters_;
-  return !context.onCpu() && context.gpuProducts != GpuProducts::Reproducible &&
-         !integers_.exist() && !p.is_perfect && isPlain(false) && slices_.empty() &&
+  const bool anyOrder = integers_.exist() || context.gpuProducts != GpuProducts::Reproducible;
+  return !context.onCpu() && anyOrder && !p.is_perfect && isPlain(false) && slices_.empty() &&
          !needsInputSums() && p.noise_management != NoiseManagement::AverageAbsMax;
 }
 
@@ -259,7 +263,12 @@ void BlockRead::reserve(const Context &context, MatrixView<const float> weights,
   if (needsFloats(integers)) s.converted.reserve(context, all * inSize_);
   if (integers && onCpu_) s.levels.reserve(context, all * inSize_ + 1);
   s.parts = partsOf(context, weights, product, rows);
-  s.sums.reserve(context, std::max(all, s.parts * rows) * outSize_);
+  if (integers && !onCpu_) {
+    const LevelBytes bytes = levelBytes(all);
+    s.bytes.reserve(context, std::max(all * bytes.pitch, 2 * bytes.plane));
+    if (s.parts > 1) s.partial.reserve(context, s.parts * all * outSize_);
+  }
+  s.sums.reserve(context, std::max(all, integers ? 0 : s.parts * rows) * outSize_);
   s.scale.reserve(context, rows);
   s.worstScale.reserve(context, rows);
   s.round.reserve(context, rows);

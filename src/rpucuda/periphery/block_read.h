@@ -12,6 +12,7 @@
 #include "core/view.h"
 #include "linalg/integers.h"
 #include "numerics/random.h"
+#include "periphery/further_products.h"
 #include "periphery/one_hot_read.h"
 #include "periphery/read_stages.h"
 #include "storage/state.h"
@@ -72,8 +73,11 @@ class BlockRead {
            MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
 
   /// Whether GPU kernels can combine this read with others: it must be a PlainRead that is not
-  /// perfect, needs no input sums or average_abs_max, and is not made by reproducible products.
+  /// perfect, needs no input sums or average_abs_max, and if products are reproducible is one of
+  /// integers.
   bool canBeBatched(const Context &context) const;
+  /// Whether the product is one of integers.
+  bool readsIntegers() const { return inIntegers(false); }
   /// The read as an argument of such kernels; `out` may have no data, and is then not written.
   /// Requires canBeBatched().
   PlainRead plan(const Context &context, MatrixView<const float> weights,
@@ -122,8 +126,10 @@ class BlockRead {
     // integers takes them, and in another form (InputForm).
     ScratchBuffer<float> converted;
     ScratchBuffer<int16_t> levels;
+    ScratchBuffer<uint8_t> bytes;
     ScratchBuffer<float> reformed;
     ScratchBuffer<float> sums, absSums, lateSums, squareSums;
+    ScratchBuffer<int64_t> partial;
     ScratchBuffer<float> inputSums, inputSquares;  // per row
     ScratchBuffer<float> scale, worstScale;        // per row
     ScratchBuffer<int32_t> round, clipped, list;   // per row
@@ -161,6 +167,10 @@ class BlockRead {
                   int64_t rows) const;
   PlainRead plainRead(MatrixView<const float> weights, const InputStage &input,
                       const OutputStage &output, int repeats);
+  static constexpr int64_t kByteInputs = 16;  // that a GPU copies at once
+  /// The levels of `rows` rows for the tensor cores.
+  LevelBytes levelBytes(int64_t rows);
+  bool hasLevelsOfOneByte() const { return parameters_.largestLevel() <= 127; }
   bool needsInputSums() const;
   int mostRepeats(const InputStage &input) const;
   uint64_t *repeatCounter(const Context &context, uint64_t firstSample);

@@ -28,13 +28,18 @@ std::string BlockRead::whyNoIntegers() const {
   std::string reason = parameters_.whyNoIntegers();
   if (!reason.empty()) return reason;
   const int bits = parameters_.integerBits();
-  if (bits == 0) return "weight_bits is not 24 or 16";
+  if (bits == 0) return "weight_bits is 32";
   const IntegerWeights integers = integerWeights(bits, weightBound_);
   if (!integers.exist()) return message("weights have no bound (", weightBound_, ")");
   if (!areExact(integers, inSize_, parameters_.largestLevel()))
     return message(inSize_, " inputs of ", parameters_.largestLevel(),
                    " levels each, whose sum may exceed ", kExactBits, " bits");
   return {};
+}
+
+LevelBytes BlockRead::levelBytes(int64_t rows) {
+  const int64_t pitch = (inSize_ + kByteInputs - 1) / kByteInputs * kByteInputs;
+  return {scratch_.bytes.data(), pitch, hasLevelsOfOneByte() ? 0 : rows * pitch};
 }
 
 bool BlockRead::needsFloats(bool inIntegers) const {
@@ -47,8 +52,8 @@ void BlockRead::multiplyIntegers(const Context &context, MatrixView<const float>
                                  int64_t firstRow, MatrixView<float> out) {
   const float unit = levelStep() * integers_.step;
   if (!onCpu_) {
-    cudaMultiplyIntegers(context, scratch_.converted.data(), parameters_.largestLevel(), weights,
-                         integers_, unit, out);
+    const IntegerSums to{out.data, scratch_.partial.data(), scratch_.parts, unit, true};
+    cudaMultiplyIntegers(context, levelBytes(out.rows), out.rows, weights, integers_, to, false);
     return;
   }
   const auto levels =

@@ -69,6 +69,7 @@ InputStage BlockRead::inputStage(MatrixView<const float> in, uint64_t firstSampl
                                             p.inp_noise, 1.0f - p.inp_asymmetry};
   s.passes = sumCount(inIntegers);
   if (needsFloats(inIntegers)) s.converted = scratch_.converted.data() + firstRow * inSize_;
+  if (inIntegers && !onCpu_) s.bytes = levelBytes(s.passes * in.rows);
   if (inIntegers && onCpu_) s.levels = scratch_.levels.data() + firstRow * inSize_;
   const bool lineVoltage = p.v_offset_std > 0.0f || p.r_series > 0.0f;
   s.sums = lineVoltage && p.v_offset_w_min < 0.0f ? scratch_.inputSums.data() + firstRow : nullptr;

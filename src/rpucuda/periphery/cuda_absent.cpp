@@ -10,10 +10,11 @@ void cudaConvertInputs(const Context &, const InputStage &, bool) { throwWithout
 void cudaFinishOutputs(const Context &, const OutputStage &) { throwWithoutCuda(); }
 int64_t cudaProductParts(const Context &, MatrixView<const float>, int64_t) { throwWithoutCuda(); }
 void cudaMultiplyParts(const Context &, const PlainRead &, bool, bool) { throwWithoutCuda(); }
-void cudaMultiplyIntegers(const Context &, const float *, int32_t, MatrixView<const float>,
-                          const IntegerWeights &, float, MatrixView<float>) {
+void cudaMultiplyIntegers(const Context &, const LevelBytes &, int64_t, MatrixView<const float>,
+                          const IntegerWeights &, const IntegerSums &, bool) {
   throwWithoutCuda();
 }
+int64_t cudaIntegerParts(MatrixView<const float>, int64_t, bool, bool) { throwWithoutCuda(); }
 void cudaFinishPlain(const Context &, const PlainRead &, const AddedRead &) { throwWithoutCuda(); }
 void cudaRepeatReads(const Context &, const PlainRead &, const AddedRead &) { throwWithoutCuda(); }
 void cudaReadRows(const Context &, const PlainRead &) { throwWithoutCuda(); }

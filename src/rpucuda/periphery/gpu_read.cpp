@@ -9,17 +9,18 @@ namespace {
 // Computes the sums of the first product; with `beside`, overlaps the previous kernel, on which the
 // product must not depend.
 void multiply(const Context &context, const PlainRead &read, bool beside) {
+  const int64_t rows = read.input.in.rows;
+  if (read.integers.exist()) {
+    IntegerSums to = read.integerSums();
+    to.joined = read.input.sums || read.input.squares;
+    cudaMultiplyIntegers(context, read.input.bytes, rows, read.weights, read.integers, to, beside);
+    return;
+  }
   if (read.parts > 0) {
     const bool rounds =
         context.gpuProducts == GpuProducts::Tf32 ||
         (context.gpuProducts == GpuProducts::Tf32Forward && read.input.pass == Pass::Forward);
     cudaMultiplyParts(context, read, !rounds, beside);
-    return;
-  }
-  const int64_t rows = read.input.in.rows;
-  if (read.integers.exist()) {
-    cudaMultiplyIntegers(context, read.input.converted, read.largestLevel, read.weights,
-                         read.integers, read.unit, rowMajor(read.sums, rows, read.weights.rows));
     return;
   }
   gemm(context, 1.0f, rowMajor<const float>(read.input.converted, rows, read.weights.cols),

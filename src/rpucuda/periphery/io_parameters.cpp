@@ -48,7 +48,7 @@ double IOParameters::outputGain(double meanBend) const {
 }
 
 int IOParameters::integerBits() const {
-  constexpr int kAutomatic = 32;
+  constexpr int kAutomatic = 24;
   const int bits = weight_bits.automatic ? kAutomatic : weight_bits.value;
   return bits < 32 && whyNoIntegers().empty() ? bits : 0;
 }

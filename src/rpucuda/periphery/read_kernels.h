@@ -44,10 +44,13 @@ int64_t cudaProductParts(const Context &context, MatrixView<const float> weights
 void cudaMultiplyParts(const Context &context, const PlainRead &read, bool exact, bool beside);
 
 /// integerProduct() (linalg/integer_product.h) on a GPU (cuda/periphery/integer_product.cu), with
-/// its bits; `levels` are whole numbers, and `out` has no gaps.
-void cudaMultiplyIntegers(const Context &context, const float *levels, int32_t largestLevel,
+/// its bits. With `beside` as in cudaMultiplyParts().
+void cudaMultiplyIntegers(const Context &context, const LevelBytes &levels, int64_t rows,
                           MatrixView<const float> weights, const IntegerWeights &integers,
-                          float unit, MatrixView<float> out);
+                          const IntegerSums &to, bool beside);
+/// The best number of parts for cudaMultiplyIntegers(); more than one only where that is necessary,
+/// unless the read is `plain`.
+int64_t cudaIntegerParts(MatrixView<const float> weights, int64_t rows, bool oneByte, bool plain);
 
 /// The outputs of the first round of a plain read from its sums, plus the result of an adapter.
 void cudaFinishPlain(const Context &context, const PlainRead &read, const AddedRead &added);

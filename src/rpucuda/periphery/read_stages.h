@@ -1,7 +1,7 @@
 #pragma once
 
 #include "core/atomics.h"
-#include "linalg/integers.h"
+#include "periphery/integer_sums.h"
 #include "periphery/line_formulas.h"
 
 // The two stages of a read, before and after the matrix product, as plain data, and the functors
@@ -50,6 +50,7 @@ struct InputStage {
   int passes;
   float *converted;         // [passes * count, n]; null: not needed
   int16_t *levels;          // the same as integers; null: not needed
+  LevelBytes bytes;         // the same on a GPU; without data: not needed
   float *sums;              // sum of each converted row; null: not needed
   float *squares;           // sum of squares of each converted row; null: not needed
   uint32_t *nonfiniteFlag;  // on a GPU, see Context; may be null
@@ -84,13 +85,15 @@ struct PlainRead {
   OutputStage output;
   MatrixView<const float> weights;  // [out, in]
   float *sums;                      // the sums of `output`, or their parts one after another
+  int64_t *partial;                 // exact parts, if the product is in integers
   int64_t parts;                    // of each sum
   int32_t *list;                    // holds up to all rows
   int32_t *count;
   int repeats;              // at most
   IntegerWeights integers;  // if the product is in integers
-  int32_t largestLevel;
-  float unit;  // of sums of integers
+  float unit;               // of sums of integers
+
+  PULSORA_HD IntegerSums integerSums() const { return {sums, partial, parts, unit, false}; }
 };
 
 /// The contribution of a chain's second array to a read: `factor` times the read of that array,
@@ -105,6 +108,12 @@ struct AddedRead {
     const int64_t n = read.weights.cols;
     const float *in = read.input.converted + row * n;
     const VectorView<const float> w = read.weights.row(line);
+    if (read.integers.exist()) {
+      int64_t exact = 0;
+      for (int64_t k = 0; k < n; ++k)
+        exact += static_cast<int64_t>(in[k]) * integerOf(read.integers, w[k]);
+      return valueOf(exact, read.unit);
+    }
     float total = 0.0f;
     for (int64_t k = 0; k < n; ++k) total = fma(w[k], in[k], total);
     return total;
@@ -198,8 +207,15 @@ struct ConvertInput {
     const float v = converted(row, j, s.state.scale[row], s.state.round[row]);
     if (s.passes == 1) {
       s.converted[i] = v;
+      if (s.bytes.data) s.bytes.put(k, j, v);
     } else {
-      for (int p = 0; p < 2; ++p) s.converted[p * s.list.count * n + i] = signPart(v, p);
+      for (int p = 0; p < 2; ++p) {
+        s.converted[p * s.list.count * n + i] = signPart(v, p);
+        if (s.bytes.data) s.bytes.put(p * s.list.count + k, j, signPart(v, p));
+      }
+    }
+    if (s.bytes.data && j + 1 == n) {
+      for (int p = 0; p < s.passes; ++p) s.bytes.end(p * s.list.count + k, n);
     }
   }
 
@@ -359,58 +375,6 @@ struct NextRead {
     state.scale[i] = nextScale(state, i, state.scale[i]);
     ++state.round[i];
     state.clipped[i] = 0;
-  }
-};
-
-/// Writes |w| of a matrix in any layout, without gaps.
-struct Magnitudes {
-  MatrixView<const float> from;
-  float *to;
-
-  PULSORA_HD void operator()(int64_t i) const { to[i] = abs(from(i / from.cols, i % from.cols)); }
-};
-
-/// The form of the converted inputs u for a further product: |u|, u lateness(j), or u^2.
-enum class InputForm { Magnitude, Late, Square };
-struct ReformInput {
-  const float *from;
-  float *to;
-  int64_t n;
-  InputForm form;
-
-  PULSORA_HD void operator()(int64_t i) const {
-    const float u = from[i];
-    const float late = u * lateness(i % n, n);
-    to[i] = form == InputForm::Magnitude ? abs(u) : (form == InputForm::Late ? late : u * u);
-  }
-};
-
-/// Fixed relative deviation with which cell i of an array is read at negative inputs. Cells are
-/// numbered as they lie in the array [d, x], whichever direction is read.
-struct ReadAsymmetry {
-  RandomKey key;
-  uint32_t index;
-  float std;
-  MatrixView<float> to;  // [out, in] of this direction
-  bool transposed;
-
-  PULSORA_HD void operator()(int64_t i) const {
-    const int64_t line = i / to.cols;
-    const int64_t j = i % to.cols;
-    const int64_t cell = transposed ? j * to.rows + line : i;
-    const Philox4 r = draw(key, Purpose::IoConstruct, static_cast<uint64_t>(cell), 0, index);
-    to(line, j) = std * normalPair(r.v[0], r.v[1]).z0;
-  }
-};
-
-/// Change of the weights at negative inputs: weight times deviation.
-struct ReadDeviation {
-  MatrixView<const float> weights;
-  const float *asymmetry;
-  float *to;
-
-  PULSORA_HD void operator()(int64_t i) const {
-    to[i] = weights(i / weights.cols, i % weights.cols) * asymmetry[i];
   }
 };
 

@@ -1,5 +1,7 @@
 #include "tile/tile.h"
 
+#include <algorithm>
+
 #include "linalg/math_util.h"
 #include "tile/tile_adapter.h"
 #include "tile/tile_impl.h"
@@ -289,6 +291,41 @@ std::vector<float> Tile::ageCompensation() const {
   return impl_->compensation->factors(impl_->context);
 }
 
+// What the products of all reads are sums of, and which reads each kind of product is of if they
+// are of several.
+std::string Tile::explainProducts() const {
+  AnalogDevice &device = *impl_->device;
+  const std::vector<NamedArray> arrays = device.arrays();
+  std::vector<std::pair<std::string, std::string>> kinds;  // of products, with names of reads
+  bool forward = false;  // reads are forward, backward, forward, ...
+  for (const AnalogRead *read : device.reads()) {
+    forward = !forward;
+    std::string name;
+    for (const NamedArray &each : arrays) {
+      const Pass pass = forward ? Pass::Forward : Pass::Backward;
+      if (arrays.size() > 1 && &each.array->read(pass) == read) name = each.name + " ";
+    }
+    name += forward ? "forward" : "backward";
+    std::string reason = read->whyNoIntegers();
+    if (reason.empty()) reason = device.whyNoIntegers();
+    const std::string product =
+        reason.empty() ? message("integers of ", read->parameters().integerBits(), " bits")
+                       : "floating point (" + reason + ")";
+    const auto known = std::find_if(kinds.begin(), kinds.end(),
+                                    [&](const auto &kind) { return kind.first == product; });
+    if (known == kinds.end()) {
+      kinds.emplace_back(product, name);
+    } else if (known->second.find(name) == std::string::npos) {  // not of a read in slices
+      known->second += ", " + name;
+    }
+  }
+  if (kinds.size() == 1) return kinds.front().first;
+  std::string all;
+  for (const auto &[product, names] : kinds)
+    all += (all.empty() ? "" : "; ") + product + ": " + names;
+  return all;
+}
+
 // Adds the ages of arrays, and a warning of what an update does first.
 void Tile::explainRetention(Value::Map &map) const {
   std::string aged;
@@ -310,6 +347,7 @@ Value::Map Tile::explain(MatrixView<const float> x, MatrixView<const float> d, f
   impl_->reportNonfinite();
   const ScratchOperation operation(impl_->context);
   Value::Map map = impl_->device->explain(impl_->context, x, d, lr);
+  map["products"] = Value(explainProducts());
   if (retains()) explainRetention(map);
   return map;
 }

@@ -196,6 +196,7 @@ class Tile final {
   /// A tile of another configuration, with the same compound, or of other keys in this state.
   Tile variant(const TileConfig &config, const TileKeys &keys) const;
   State collect() const;
+  std::string explainProducts() const;
   void explainRetention(Value::Map &map) const;
   void take(const State &state);
   /// forward(), backward() and update() of inputs whose shapes, and values on the CPU, the caller

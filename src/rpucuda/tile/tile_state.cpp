@@ -8,10 +8,13 @@
 namespace pulsora {
 namespace {
 
-// Version 3 is signed (State::sign). Version 2 saved the settings of the tile's compound alone,
-// like version 3; version 1 saved the settings of every kind. Neither counted the sendings of
-// transfers.
-constexpr uint64_t kVersion = 3;
+// In version 4 weight_bits = "auto" means integers, where reads can have them; in earlier ones it
+// meant floating point. Version 3 is signed (State::sign). Version 2 saved the settings of the
+// tile's compound alone, like version 3; version 1 saved the settings of every kind. Neither
+// counted the sendings of transfers.
+constexpr uint64_t kVersion = 4;
+constexpr uint64_t kIntegersSince = 4;
+constexpr uint64_t kSendingsSince = 3;
 constexpr uint64_t kOldestVersion = 1;
 
 // The values that hold the sources of models (array/device_sources.h), if there are any.
@@ -32,6 +35,32 @@ Value withoutStorage(Value settings) {
   return settings;
 }
 
+const Value &valueOf(const State &state, const char *name) {
+  const auto found = state.values.find(name);
+  PULSORA_CHECK(StateError, found != state.values.end(), "the state has no '", name,
+                "', so that it does not say what tile it belongs to");
+  return found->second;
+}
+
+// A configuration whose reads are in floating point where it does not ask for integers by number.
+Value inFloats(Value config) {
+  Value::Map *map = config.map();
+  if (!map) return config;
+  for (const char *name : {"forward", "backward"}) {
+    const auto found = map->find(name);
+    Value::Map *read = found == map->end() ? nullptr : found->second.map();
+    if (read && (read->count("weight_bits") == 0 || read->at("weight_bits").text()))
+      (*read)["weight_bits"] = Value(32);
+  }
+  return config;
+}
+
+// The configuration of a saved state, with products as its version made them.
+Value configOf(const State &state) {
+  Value config = savedConfig(valueOf(state, "config"));
+  return state.counter("version") < kIntegersSince ? inFloats(std::move(config)) : config;
+}
+
 void requireSameTile(const State &state, const State &mine) {
   for (const char *name : {"config", "d_size", "x_size", "tile_id", "seed", kCellSeed}) {
     const auto found = state.values.find(name);
@@ -39,9 +68,12 @@ void requireSameTile(const State &state, const State &mine) {
     if (found == state.values.end() && own == mine.values.end()) continue;
     bool same = found != state.values.end() && own != mine.values.end();
     if (same && std::string(name) == "config") {
-      // Compared in the present form, with missing parameters at their defaults.
-      const auto saved = readParams<TileConfig>(savedConfig(found->second), name);
-      same = withoutStorage(writeParams(saved)) == withoutStorage(own->second);
+      // Compared in the present form, with missing parameters at their defaults. The products of an
+      // earlier version's reads go on as this tile makes them.
+      const auto saved = readParams<TileConfig>(configOf(state), name);
+      const bool isEarlier = state.counter("version") < kIntegersSince;
+      same = withoutStorage(writeParams(saved)) ==
+             withoutStorage(isEarlier ? inFloats(own->second) : own->second);
     } else if (same) {
       same = found->second == own->second;
     }
@@ -130,13 +162,6 @@ void requireSources(const State &state) {
   if (noise != state.values.end()) requireNoiseSources(noise->second);
 }
 
-const Value &valueOf(const State &state, const char *name) {
-  const auto found = state.values.find(name);
-  PULSORA_CHECK(StateError, found != state.values.end(), "the state has no '", name,
-                "', so that it does not say what tile it belongs to");
-  return found->second;
-}
-
 uint64_t seedOf(const State &state, const char *name) {
   const Value &seed = valueOf(state, name);
   const std::string text = seed.text() ? *seed.text() : "";
@@ -206,7 +231,7 @@ void Tile::take(const State &state) {
   PULSORA_CHECK(StateError, version >= kOldestVersion && version <= kVersion,
                 "the state has version ", version, "; this build reads versions ", kOldestVersion,
                 " to ", kVersion);
-  if (version < kVersion && state.values.count("transfer/last/transfers") > 0 &&
+  if (version < kSendingsSince && state.values.count("transfer/last/transfers") > 0 &&
       state.values.count("transfer/last/sendings") == 0) {
     take(withSendings(state));
     return;
@@ -307,7 +332,7 @@ Tile Tile::fromState(const State &state, const Context &context) {
   TileKeys keys{seedOf(state, "seed"), static_cast<uint32_t>(state.counter("tile_id", UINT32_MAX))};
   if (state.values.count(kCellSeed) > 0) keys.cellSeed = seedOf(state, kCellSeed);
   try {
-    const auto config = readParams<TileConfig>(savedConfig(valueOf(state, "config")), "config");
+    const auto config = readParams<TileConfig>(configOf(state), "config");
     Tile tile(dSize, xSize, config, keys, context);
     tile.take(state);
     return tile;

@@ -96,14 +96,23 @@ TEST(IntegerProduct, Property37_EqualsTheSumInIntegersForAllShapesAndInstruction
             expectExact({rows, depth, lines, 63, bits, transposed});
       for (int64_t depth : {255, 256, 257, 770}) expectExact({9, depth, 33, 63, bits, transposed});
       expectExact({270, 40, 300, 63, bits, transposed});
+      // Few rows take loops of their own.
+      for (int64_t rows : {1, 2, 3, 4, 6, 8}) {
+        for (int64_t depth : {64, 67, 512}) expectExact({rows, depth, 48, 127, bits, transposed});
+      }
+      expectExact({3, 4101, 19, 63, bits, transposed});
     }
   }
 }
 
 TEST(IntegerProduct, IsExactForFineConverters) {
   for (int bits : {24, 16})
-    for (int32_t level : {1, 127, 255, 256, 1000, 4095, 4096, kLargestLevel})
-      expectExact({3, 301, 9, level, bits});
+    for (int32_t level : {1, 127, 255, 256, 1000, 4095, 4096, kLargestLevel}) {
+      for (int64_t rows : {3, 11}) {
+        expectExact({rows, 301, 9, level, bits});
+        expectExact({rows, 301, 32, level, bits, true});
+      }
+    }
 }
 
 TEST(IntegerProduct, IsExactUpToTheLongestRows) {

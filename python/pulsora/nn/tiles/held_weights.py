@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pulsora.nn.tiles.tile_array import TileArray
     from pulsora.nn.tiles.tile_read import ReadPosition
 
-__all__ = ["HeldWeights", "gradient_of", "version_of"]
+__all__ = ["HeldWeights", "gradient_of", "layers_with_held_weights", "version_of"]
 
 _STALE = (
     "the weights of this layer changed after they were programmed, and the programmed array no "
@@ -63,7 +63,7 @@ class HeldWeights:
     @property
     def is_programmed(self) -> bool:
         """Whether reads see a programmed array."""
-        return next(iter(self.array))._core.programmed_point() is not None  # noqa: SLF001
+        return next(iter(self.array))._core.is_programmed  # noqa: SLF001 - of this package
 
     def write(self, weight: Tensor) -> None:
         """Writes the values of the parameter to the tiles."""
@@ -113,6 +113,20 @@ class HeldWeights:
         if position.numbers:
             return _core.NotedSamples(position.numbers)
         return self.array.together.note_samples()
+
+    def begin_step(self, weight: nn.Parameter) -> None:
+        """Prepares a step of training that is recorded, or repeated: its reads see the weights."""
+        if not weight.requires_grad:
+            return
+        if self.is_programmed:
+            self._was_programmed = True
+            self._unprogram()
+        self._version = None  # a step may change the parameter without a mark
+
+    def constants(self, weight: nn.Parameter) -> tuple[Any, ...]:
+        """Returns the choices before a read that a recorded step does not repeat."""
+        frozen = not weight.requires_grad and self.is_programmed
+        return frozen, self.points, self.exact, self.affine is None
 
     def is_current(self, weight: Tensor) -> bool:
         """Whether the tiles have the values of the parameter."""
@@ -240,6 +254,13 @@ class HeldWeights:
         self.affine = None
         for tile in self.array:
             tile._core.unprogram()  # noqa: SLF001 - of this package
+
+
+def layers_with_held_weights(model: nn.Module) -> list[Any]:
+    """Returns the layers of a model that write a parameter of torch to tiles before reads."""
+    return [
+        each for each in model.modules() if isinstance(getattr(each, "held", None), HeldWeights)
+    ]
 
 
 def _tiles_of(layers: list[tuple[HeldWeights, nn.Parameter]]) -> list[_core.Tile]:

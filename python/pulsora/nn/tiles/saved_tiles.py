@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 __all__ = ["SavedTile", "restored", "saved_tile"]
 
 
+_READS = ("forward", "backward")
+
+_INTEGERS_SINCE = 4
+"""The version of states in which weight_bits="auto" means integers, where reads can have them."""
+
+
 def require_no_module(name: str) -> None:
     """Raises RuntimeError for attributes of modules, to which tools load tensor by tensor."""
     if name in {"_parameters", "_buffers"}:
@@ -100,8 +106,12 @@ def restored(
             f"[{tile.d_size}, {tile.x_size}]"
         )
     if made.config not in configs:
+        older = state.values["version"] < _INTEGERS_SINCE
         for config in configs:
-            if _without_storage(config.to_dict()) == _without_storage(made.config.to_dict()):
+            if _compared(config, older) == _compared(made.config, older):
+                # Reads of an older state go on as this layer makes them.
+                reads = {name: getattr(config, name, None) for name in _READS}
+                state = made.with_io(**reads).state()
                 state.values["config"] = config.to_dict()
                 return restored(tile, "", _tensors(state), configs, threads)
         raise StateError(
@@ -109,6 +119,19 @@ def restored(
             f"has {next(iter(configs))!r}"
         )
     return made
+
+
+def _compared(config: TileConfig, older: bool) -> dict[str, Any]:
+    """Returns the settings that a state and a layer must have in common.
+
+    In an older state, reads in floating point had weight_bits = "auto".
+    """
+    settings: dict[str, Any] = _without_storage(config.to_dict())
+    if older:
+        for read in (settings[name] for name in _READS if name in settings):
+            if read["weight_bits"] == "auto":
+                read["weight_bits"] = 32
+    return settings
 
 
 def _without_storage(settings: Any) -> Any:  # noqa: ANN401 - any value of a configuration

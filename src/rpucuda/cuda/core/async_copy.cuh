@@ -7,16 +7,21 @@
 
 namespace pulsora {
 
-/// Begins to copy a word from global memory to shared memory; writes 0 unless it is `there`.
-__device__ inline void copyWordAsync(uint32_t *shared, const uint32_t *global, bool there) {
+/// Begins to copy a word to an address in shared memory; writes 0 unless it is `there`.
+__device__ inline void copyWordAsync(uint32_t shared, const void *global, bool there) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(
-                   static_cast<uint32_t>(__cvta_generic_to_shared(shared))),
-               "l"(global), "r"(there ? 4 : 0)
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared), "l"(global),
+               "r"(there ? 4 : 0)
                : "memory");
 #else
-  *shared = there ? *global : 0;
+  const uint32_t word = there ? *static_cast<const uint32_t *>(global) : 0;
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(shared), "r"(word) : "memory");
 #endif
+}
+
+/// Begins to copy a word to shared memory; writes 0 unless it is `there`.
+__device__ inline void copyWordAsync(uint32_t *shared, const uint32_t *global, bool there) {
+  copyWordAsync(static_cast<uint32_t>(__cvta_generic_to_shared(shared)), global, there);
 }
 
 /// Begins to copy 16 bytes to an address in shared memory; writes 0 unless they are `there`.

@@ -30,33 +30,34 @@ struct Projecting {
 
 /// The first blocks read rows of g, and as many rows of e. The block that finishes last scales the
 /// pulse trains.
-template <class Rows>
+template <class Rows, class Product>
 __device__ void projectRows(const Projecting &p) {
   const unsigned which = blockIdx.x < p.blocks ? 0 : 1;
   const PlainRead &read = p.reads[which];
-  Rows::read(read, blockIdx.x - which * p.blocks,
-             [&](int64_t row, float in, const float (&results)[kFewLines]) {
-               const float out = largestOf(results, read.weights.rows, p.a.maxima.nonfiniteFlag);
-               if (threadIdx.x % 32 != 0) return;
-               (which == 0 ? p.b.maxima.x : p.a.maxima.d)[row] = in;
-               (which == 0 ? p.a.maxima.x : p.b.maxima.d)[row] = out;
-             });
+  Rows::template read<Product>(read, blockIdx.x - which * p.blocks,
+                               [&](int64_t row, float in, const float (&results)[kFewLines]) {
+                                 const float out = largestOf(results, read.weights.rows,
+                                                             p.a.maxima.nonfiniteFlag);
+                                 if (threadIdx.x % 32 != 0) return;
+                                 (which == 0 ? p.b.maxima.x : p.a.maxima.d)[row] = in;
+                                 (which == 0 ? p.a.maxima.x : p.b.maxima.d)[row] = out;
+                               });
   if (finishesLast(p.a.maxima.finished, 2 * p.blocks))
     scaleBoth<Rows::kThreads>(p.reads[0].input.in.rows, p.a, p.b);
 }
 
 /// All blocks share the copies.
-template <class Rows, int kJobs>
+template <class Rows, class Product, int kJobs>
 __global__ void __launch_bounds__(Rows::kThreads, Rows::kBlocks)
     projectKernel(const __grid_constant__ Jobs<Projecting, kJobs> jobs) {
   awaitEarlier();
   const Projecting &p = jobs.ofBlock();
-  if (blockIdx.x < 2 * p.blocks) projectRows<Rows>(p);
+  if (blockIdx.x < 2 * p.blocks) projectRows<Rows, Product>(p);
   for (const MatrixCopy &copy : p.copies) copyPiece(copy);
 }
-template <class Rows>
-constexpr JobKernel<Projecting> kProjectKernel = {&projectKernel<Rows, 1>,
-                                                  &projectKernel<Rows, kMostJobs<Projecting>>};
+template <class Rows, class Product>
+constexpr JobKernel<Projecting> kProjectKernel = {
+    &projectKernel<Rows, Product, 1>, &projectKernel<Rows, Product, kMostJobs<Projecting>>};
 
 /// The largest |result| of a row; a non-finite result sets the flag.
 __device__ float largestResult(const PlainRead &r, const Quad &quad, uint32_t *nonfiniteFlag) {
@@ -72,9 +73,10 @@ __device__ float largestResult(const PlainRead &r, const Quad &quad, uint32_t *n
 }
 
 /// Reads a row of g and of e, and scales its pulse trains.
+template <class Product>
 __device__ void projectShortRow(const AdapterProjection &p, const Quad &quad) {
-  const float in = readShortRow(p.g, quad);
-  const float out = readShortRow(p.e, quad);
+  const float in = readShortRow<Product>(p.g, quad);
+  const float out = readShortRow<Product>(p.e, quad);
   const float g = largestResult(p.g, quad, p.a.maxima.nonfiniteFlag);
   const float e = largestResult(p.e, quad, p.a.maxima.nonfiniteFlag);
   if (quad.place == 0) {
@@ -89,21 +91,23 @@ __device__ void projectShortRow(const AdapterProjection &p, const Quad &quad) {
 }
 
 /// A quad of threads per row; all share the copies.
-template <int kJobs>
+template <class Product, int kJobs>
 __global__ void __launch_bounds__(kShortRowThreads, kShortRowBlocks)
     projectShortRowsKernel(const __grid_constant__ Jobs<AdapterProjection, kJobs> jobs) {
   awaitEarlier();
   const AdapterProjection &p = jobs.ofBlock();
   const int64_t rows = p.g.input.in.rows;
   const Quad quad = Quad::ofThread();
-  if (quad.row < rows) projectShortRow(p, quad);
+  if (quad.row < rows) projectShortRow<Product>(p, quad);
   for (const MatrixCopy &copy : p.copies) copyPiece(copy);
   if (!finishesLast(p.a.maxima.finished, gridDim.x)) return;
   layOutScaled<kShortRowThreads>(rows, p.a);
   layOutScaled<kShortRowThreads>(rows, p.b);
 }
+template <class Product>
 constexpr JobKernel<AdapterProjection> kProjectShortRowsKernel = {
-    &projectShortRowsKernel<1>, &projectShortRowsKernel<kMostJobs<AdapterProjection>>};
+    &projectShortRowsKernel<Product, 1>,
+    &projectShortRowsKernel<Product, kMostJobs<AdapterProjection>>};
 
 }  // namespace
 
@@ -111,7 +115,10 @@ void cudaProject(const Context &context, const AdapterProjection &p) {
   const CudaScope scope(context.device);
   const int64_t count = p.g.input.in.rows;
   if (areShortRows(context, p.g.weights, count) && areShortRows(context, p.e.weights, count)) {
-    launchJob(context.stream, kProjectShortRowsKernel, gridForRows(count), kShortRowThreads, 0, p);
+    withProductOf(p.g, [&](auto product) {
+      launchJob(context.stream, kProjectShortRowsKernel<typename decltype(product)::Type>,
+                gridForRows(count), kShortRowThreads, 0, p);
+    });
     return;
   }
   withRowsOf(context, pulsora::max(p.g.weights.cols, p.e.weights.cols), count, [&](auto rows) {
@@ -121,8 +128,11 @@ void cudaProject(const Context &context, const AdapterProjection &p) {
         gridFor(p.copies[0].size + p.copies[1].size, kCopiedPerThread * Rows::kThreads, 64);
     const unsigned blocks =
         pulsora::max(2 * readers, copiers);  // a sum needs a second wave of blocks
-    launchJob(context.stream, kProjectKernel<Rows>, blocks, Rows::kThreads, 0,
-              Projecting{{p.g, p.e}, p.a, p.b, {p.copies[0], p.copies[1]}, readers});
+    withProductOf(p.g, [&](auto product) {
+      launchJob(context.stream, kProjectKernel<Rows, typename decltype(product)::Type>, blocks,
+                Rows::kThreads, 0,
+                Projecting{{p.g, p.e}, p.a, p.b, {p.copies[0], p.copies[1]}, readers});
+    });
   });
 }
 

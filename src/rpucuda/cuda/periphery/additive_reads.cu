@@ -14,51 +14,62 @@ struct ReadsBeside {
 };
 
 /// Reads rows of the adapter's first array, and converts the results for the second.
-template <class Rows>
+template <class Rows, class Product>
 __device__ void readFirst(const PlainRead &first, const InputStage &second, int64_t block) {
-  Rows::read(first, block, [&](int64_t row, float, const float (&results)[kFewLines]) {
-    convertShortRow(second, row, results);
-  });
+  Rows::template read<Product>(first, block,
+                               [&](int64_t row, float, const float (&results)[kFewLines]) {
+                                 convertShortRow(second, row, results);
+                               });
 }
 
 /// The blocks read the adapter's first array. Meanwhile the product of the large array may run: its
 /// inputs were ready before this kernel.
-template <class Rows, int kJobs>
+template <class Rows, class Product, int kJobs>
 __global__ void __launch_bounds__(Rows::kThreads, Rows::kBlocks)
     readBesideKernel(const __grid_constant__ Jobs<ReadsBeside, kJobs> jobs) {
   const auto &[large, first, second, readers] = jobs.ofBlock();
   awaitEarlier();
   letNextBegin();
-  readFirst<Rows>(first, second.input, blockIdx.x);
+  readFirst<Rows, Product>(first, second.input, blockIdx.x);
 }
-template <class Rows>
+template <class Rows, class Product>
 constexpr JobKernel<ReadsBeside> kReadBesideKernel = {
-    &readBesideKernel<Rows, 1>, &readBesideKernel<Rows, kMostJobs<ReadsBeside>>};
+    &readBesideKernel<Rows, Product, 1>, &readBesideKernel<Rows, Product, kMostJobs<ReadsBeside>>};
 
 /// The first blocks read the adapter's first array; the others convert rows for the large array.
-template <class Rows, int kJobs>
+template <class Rows, class Product, int kJobs>
 __global__ void __launch_bounds__(Rows::kThreads, Rows::kBlocks)
     convertBesideKernel(const __grid_constant__ Jobs<ReadsBeside, kJobs> jobs) {
   awaitEarlier();
   const auto &[large, first, second, readers] = jobs.ofBlock();
   if (blockIdx.x < readers) {
-    readFirst<Rows>(first, second.input, blockIdx.x);
+    readFirst<Rows, Product>(first, second.input, blockIdx.x);
   } else {
     Rows::convert(large, blockIdx.x - readers, true);
   }
 }
-template <class Rows>
+template <class Rows, class Product>
 constexpr JobKernel<ReadsBeside> kConvertBesideKernel = {
-    &convertBesideKernel<Rows, 1>, &convertBesideKernel<Rows, kMostJobs<ReadsBeside>>};
+    &convertBesideKernel<Rows, Product, 1>,
+    &convertBesideKernel<Rows, Product, kMostJobs<ReadsBeside>>};
+
+/// Calls launch(rows, TypeOf<product>) with the classes that read `first`.
+template <class Launch>
+void withReadOf(const Context &context, const PlainRead &first, const Launch &launch) {
+  withRowsOf(context, first.weights.cols, first.input.in.rows, [&](auto rows) {
+    withProductOf(first, [&](auto product) { launch(rows, product); });
+  });
+}
 
 }  // namespace
 
 void cudaReadBeside(const Context &context, const PlainRead &first, const PlainRead &second) {
   const CudaScope scope(context.device);
-  withRowsOf(context, first.weights.cols, first.input.in.rows, [&](auto rows) {
+  withReadOf(context, first, [&](auto rows, auto product) {
     using Rows = decltype(rows);
+    using Product = typename decltype(product)::Type;
     const unsigned readers = Rows::blocksFor(first.input.in.rows);
-    launchJob(context.stream, kReadBesideKernel<Rows>, readers, Rows::kThreads, 0,
+    launchJob(context.stream, kReadBesideKernel<Rows, Product>, readers, Rows::kThreads, 0,
               ReadsBeside{{}, first, second, readers});
   });
 }
@@ -66,10 +77,11 @@ void cudaReadBeside(const Context &context, const PlainRead &first, const PlainR
 void cudaConvertBeside(const Context &context, const InputStage &large, const PlainRead &first,
                        const PlainRead &second) {
   const CudaScope scope(context.device);
-  withRowsOf(context, first.weights.cols, first.input.in.rows, [&](auto rows) {
+  withReadOf(context, first, [&](auto rows, auto product) {
     using Rows = decltype(rows);
+    using Product = typename decltype(product)::Type;
     const unsigned readers = Rows::blocksFor(first.input.in.rows);
-    launchJob(context.stream, kConvertBesideKernel<Rows>,
+    launchJob(context.stream, kConvertBesideKernel<Rows, Product>,
               readers + Rows::blocksFor(large.list.count), Rows::kThreads, 0,
               ReadsBeside{large, first, second, readers});
   });

@@ -2,6 +2,7 @@
 
 #include "cuda/core/for_each.cuh"
 #include "periphery/additive_functors.h"
+#include "periphery/further_products.h"
 #include "periphery/one_hot_read.h"
 #include "periphery/read_stages.h"
 #include "periphery/slice_functors.h"
@@ -13,6 +14,7 @@ PULSORA_ON_GPU(FirstScale);
 PULSORA_ON_GPU(QuietInput);
 PULSORA_ON_GPU(AverageScales);
 PULSORA_ON_GPU(ConvertInput);
+PULSORA_ON_GPU(JoinParts);
 PULSORA_ON_GPU(SumConverted);
 PULSORA_ON_GPU(FinishOutput);
 PULSORA_ON_GPU(NegativeInputs);

@@ -104,26 +104,6 @@ struct ThreadSums {
   }
 };
 
-/// The operations of a product in floating point, and of one in integers.
-struct FloatProduct {
-  using Factor = float;
-  using Sum = float;
-  __device__ float input(float u) const { return u; }
-  __device__ float weight(float w) const { return w; }
-  __device__ static void add(float &sum, float u, float w) { sum = pulsora::fma(u, w, sum); }
-  __device__ float result(float sum) const { return sum; }
-};
-struct IntegerProduct {
-  using Factor = int32_t;
-  using Sum = int64_t;
-  const PlainRead &read;
-
-  __device__ int32_t input(float level) const { return __float2int_rn(level); }
-  __device__ int32_t weight(float w) const { return integerOf(read.integers, w); }
-  __device__ static void add(int64_t &sum, int32_t n, int32_t v) { sum += int64_t{n} * v; }
-  __device__ float result(int64_t sum) const { return valueOf(sum, read.unit); }
-};
-
 /// Pieces of a product: kSize rows of the inputs by kSize outputs.
 template <int kSize>
 __device__ inline int64_t piecesOf(int64_t rows, int64_t lines) {

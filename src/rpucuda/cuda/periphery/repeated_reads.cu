@@ -97,9 +97,9 @@ struct ListedRows {
       const PlainRead &r = reads[k].read;
       const auto inputs = rowMajor<const float>(r.input.converted, listed[k], r.input.in.cols);
       if (r.integers.exist()) {
-        multiplyTogether<kSize>(IntegerProduct{r}, inputs, r.weights, r.sums, before);
+        multiplyTogether<kSize>(IntegerProduct(r), inputs, r.weights, r.sums, before);
       } else {
-        multiplyTogether<kSize>(FloatProduct{}, inputs, r.weights, r.sums, before);
+        multiplyTogether<kSize>(FloatProduct(r), inputs, r.weights, r.sums, before);
       }
       before += piecesOf<kSize>(inputs.rows, r.weights.rows);
     }

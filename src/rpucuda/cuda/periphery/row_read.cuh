@@ -1,6 +1,7 @@
 #pragma once
 
 #include "cuda/periphery/measure.cuh"
+#include "cuda/periphery/products.cuh"
 #include "periphery/gpu_read.h"
 
 // Parts of a read that a whole block carries out for one row of the mini-batch.
@@ -14,7 +15,8 @@ struct SumOfReads {
 };
 
 /// Adds the 8 sums of each of 32 lanes over the lanes: lane l gets sum number l % 8.
-__device__ inline float addLanes(float (&sum)[8]) {
+template <class Sum>
+__device__ inline Sum addLanes(Sum (&sum)[8]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   // Each step halves the sums that a lane holds.
 #pragma unroll
@@ -22,44 +24,47 @@ __device__ inline float addLanes(float (&sum)[8]) {
     const bool upper = (lane & half) != 0;
 #pragma unroll
     for (int q = 0; q < half; ++q) {
-      const float sent = upper ? sum[q] : sum[q + half];
-      const float kept = upper ? sum[q + half] : sum[q];
-      sum[q] = kept + __shfl_xor_sync(0xFFFFFFFFU, sent, half);
+      const Sum sent = upper ? sum[q] : sum[q + half];
+      const Sum kept = upper ? sum[q + half] : sum[q];
+      sum[q] = kept + ofLane(sent, half);
     }
   }
-  for (int half = 8; half < 32; half *= 2) sum[0] += __shfl_xor_sync(0xFFFFFFFFU, sum[0], half);
+  for (int half = 8; half < 32; half *= 2) sum[0] += ofLane(sum[0], half);
   return sum[0];
 }
 
 /// The sum over j of w(i, j) in[j] for line i = threadIdx.x, if there is such a line: a few lines
 /// at a time, with all threads along the inputs.
-template <int kThreads>
-__device__ inline float multiplyFew(MatrixView<const float> w, const float *in) {
+template <int kThreads, class Product>
+__device__ inline float multiplyFew(const Product &product, MatrixView<const float> w,
+                                    const float *in) {
   constexpr int kAtOnce = 8;
   constexpr int kWarps = kThreads / 32;
-  __shared__ float partial[kWarps][kFewLines];
+  using Sum = typename Product::Sum;
+  __shared__ Sum partial[kWarps][kFewLines];
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   for (int64_t first = 0; first < w.rows; first += kAtOnce) {
-    float sum[kAtOnce] = {};
+    Sum sum[kAtOnce] = {};
     const float *line[kAtOnce];
 #pragma unroll
     for (int q = 0; q < kAtOnce; ++q)
       line[q] = w.data + (first + q < w.rows ? first + q : first) * w.rowStride;
 #pragma unroll 4
     for (int64_t j = threadIdx.x; j < w.cols; j += kThreads) {
-      const float u = in[j];
+      const auto u = product.input(in[j]);
 #pragma unroll
-      for (int q = 0; q < kAtOnce; ++q) sum[q] = pulsora::fma(line[q][j * w.colStride], u, sum[q]);
+      for (int q = 0; q < kAtOnce; ++q)
+        Product::add(sum[q], u, product.weight(line[q][j * w.colStride]));
     }
-    const float mine = addLanes(sum);
+    const Sum mine = addLanes(sum);
     if (lane < kAtOnce) partial[warp][first + lane] = mine;
   }
   __syncthreads();
-  float total = 0.0f;
+  Sum total = 0;
   if (threadIdx.x < w.rows)
     for (int p = 0; p < kWarps; ++p) total += partial[p][threadIdx.x];
-  return total;
+  return product.result(total);
 }
 
 template <class Stage>
@@ -90,8 +95,13 @@ __device__ inline void convertRow(const InputStage &s, int64_t k, int me) {
   if (s.passes == 1) {
     const int64_t row = s.list[k];
     float *converted = s.converted + k * n;
+    const LevelBytes bytes = s.bytes;
     convertInputs(s, row, me, n, kThreads, s.state.scale[row], s.state.round[row],
-                  [&](int64_t j, float value) { converted[j] = value; });
+                  [&](int64_t j, float value) {
+                    converted[j] = value;
+                    if (bytes.data) bytes.put(k, j, value);
+                  });
+    if (bytes.data && me == 0) bytes.end(k, n);
   } else {
     const ConvertInput convert{s};
     for (int64_t j = me; j < n; j += kThreads) convert.convert(k, j);
@@ -145,12 +155,13 @@ constexpr int kStagedInputs = 4096;  // of a row in shared memory; longer rows g
 
 /// Reads a row of a mini-batch from its measurement to the last repetition, for few outputs. The
 /// results also go to `results`, in shared memory. Returns the largest |input| in thread 0.
-template <int kThreads>
+template <int kThreads, class Product>
 __device__ inline float readRow(const PlainRead &r, int64_t row, float (&results)[kFewLines]) {
   __shared__ float staged[kStagedInputs];
   __shared__ float sharedScale;
   const int64_t n = r.input.in.cols;
   float *in = n <= kStagedInputs ? staged : r.input.converted + row * n;
+  const Product product(r);
   const MeasuredRow measured = measureTogether<kThreads>(r.input, row);
   if (threadIdx.x == 0) sharedScale = measured.scale;
   for (int round = 0;; ++round) {
@@ -159,7 +170,7 @@ __device__ inline float readRow(const PlainRead &r, int64_t row, float (&results
     convertInputs(r.input, row, threadIdx.x, n, kThreads, scale, round,
                   [&](int64_t j, float value) { in[j] = value; });
     __syncthreads();
-    const float sum = multiplyFew<kThreads>(r.weights, in);
+    const float sum = multiplyFew<kThreads>(product, r.weights, in);
     const int64_t line = threadIdx.x;
     int clipped = 0;
     if (line < r.weights.rows) {

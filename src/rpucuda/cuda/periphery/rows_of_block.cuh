@@ -15,10 +15,10 @@ struct BlockPerRow {
 
   /// Reads row `block` like readRow(). Then a warp calls use(row, the row's largest |input|, its
   /// results); lane 0 alone has the right maximum.
-  template <class Use>
+  template <class Product, class Use>
   __device__ static void read(const PlainRead &r, int64_t block, const Use &use) {
     __shared__ float results[kFewLines];
-    const float largest = readRow<kThreads>(r, block, results);
+    const float largest = readRow<kThreads, Product>(r, block, results);
     if (threadIdx.x < 32) use(block, largest, results);
   }
 
@@ -40,14 +40,16 @@ struct WarpPerRow {
     return static_cast<unsigned>((rows + kRows - 1) / kRows);
   }
 
-  template <class Use>
+  template <class Product, class Use>
   __device__ static void read(const PlainRead &r, int64_t block, const Use &use) {
-    __shared__ Storage storage;
+    __shared__ Storage<Product> storage;
+    const Product product(r);
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int64_t row = block * kRows + warp;
     const bool isRow = row < r.input.in.rows;
     auto &results = storage.results[warp];
+    auto &sums = storage.sums[warp];
     const MatrixView<const float> w = r.weights;
     const bool isOnePiece = w.rows <= kLines && w.cols <= kInputs;
     copyPiece(w, 0, 0, storage.weights);
@@ -69,16 +71,17 @@ struct WarpPerRow {
           if (!reads) continue;
           for (int64_t line = line0; line < pulsora::min(line0 + kLines, w.rows);
                line += kLinesAtOnce) {
-            const float sum = multiply(storage.weights + (line - line0), w.cols - input0, inputs);
-            if (lane < kLinesAtOnce)
-              results[line + lane] = input0 > 0 ? results[line + lane] + sum : sum;
+            const auto sum =
+                multiply(product, storage.weights + (line - line0), w.cols - input0, inputs);
+            if (lane < kLinesAtOnce) sums[line + lane] = input0 > 0 ? sums[line + lane] + sum : sum;
           }
         }
       }
       bool clipped = false;
       __syncwarp();
       for (int64_t line = lane; reads && line < w.rows; line += 32) {
-        const Reading read = readingOf(r.output, row, line, results[line], round);
+        const float sum = product.result(sums[line]);
+        const Reading read = readingOf(r.output, row, line, sum, round);
         clipped |= read.clipped != 0;
         results[line] = read.value * (scale * r.output.outScale);
         r.output.out(row, line) = results[line];
@@ -108,8 +111,10 @@ struct WarpPerRow {
   static constexpr int kInputsOfLane = kInputs / 32;
 
   using Line = float[kInputs + 1];  // neighbouring lines begin in different banks
+  template <class Product>
   struct Storage {
     Line weights[kLines];
+    typename Product::Sum sums[kRows][kFewLines];
     float results[kRows][kFewLines];
   };
 
@@ -164,16 +169,19 @@ struct WarpPerRow {
   }
 
   /// The sum of line l % kLinesAtOnce of `lines` in lane l.
-  __device__ static float multiply(const Line *lines, int64_t size,
-                                   const float (&inputs)[kInputsOfLane]) {
+  template <class Product>
+  __device__ static typename Product::Sum multiply(const Product &product, const Line *lines,
+                                                   int64_t size,
+                                                   const float (&inputs)[kInputsOfLane]) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    float sum[kLinesAtOnce] = {};
+    typename Product::Sum sum[kLinesAtOnce] = {};
 #pragma unroll
     for (int i = 0; i < kInputsOfLane; ++i) {
       if (32 * i >= size) break;
+      const auto u = product.input(inputs[i]);
 #pragma unroll
       for (int q = 0; q < kLinesAtOnce; ++q)
-        sum[q] = pulsora::fma(lines[q][lane + 32 * i], inputs[i], sum[q]);
+        Product::add(sum[q], u, product.weight(lines[q][lane + 32 * i]));
     }
     return addLanes(sum);
   }

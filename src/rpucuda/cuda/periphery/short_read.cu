@@ -13,7 +13,7 @@ struct ShortRead {
 };
 
 /// Reads short rows; with an adapter, reads its first array and then adds its second one.
-template <int kJobs>
+template <class Product, int kJobs>
 __global__ void __launch_bounds__(kShortRowThreads, kShortReadBlocks)
     readShortRowsKernel(const __grid_constant__ Jobs<ShortRead, kJobs> jobs) {
   awaitEarlier();
@@ -22,25 +22,29 @@ __global__ void __launch_bounds__(kShortRowThreads, kShortReadBlocks)
   const AddedRead &added = jobs.ofBlock().added;
   const Quad quad = Quad::ofThread();
   if (quad.row >= r.input.in.rows) return;
-  readShortRow(r, quad);
+  readShortRow<Product>(r, quad);
   if (!added.isThere()) return;
-  readShortRow(first, quad);
+  readShortRow<Product>(first, quad);
   const auto add = [&](int64_t line, float value) {
     float &out = r.output.out(quad.row, line);
     out = pulsora::fma(added.factor, value, out);
   };
-  readShortRow(added.read, quad, add, [&] { readShortRow(r, quad); });
+  readShortRow<Product>(added.read, quad, add, [&] { readShortRow<Product>(r, quad); });
 }
-constexpr JobKernel<ShortRead> kReadShortRowsKernel = {&readShortRowsKernel<1>,
-                                                       &readShortRowsKernel<kMostJobs<ShortRead>>};
+template <class Product>
+constexpr JobKernel<ShortRead> kReadShortRowsKernel = {
+    &readShortRowsKernel<Product, 1>, &readShortRowsKernel<Product, kMostJobs<ShortRead>>};
 
 }  // namespace
 
 void cudaReadShortRows(const Context &context, const PlainRead &read, const PlainRead &first,
                        const AddedRead &added) {
   const CudaScope scope(context.device);
-  launchJob(context.stream, kReadShortRowsKernel, gridForRows(read.input.in.rows), kShortRowThreads,
-            0, ShortRead{read, first, added});
+  withProductOf(read, [&](auto product) {
+    using Product = typename decltype(product)::Type;
+    launchJob(context.stream, kReadShortRowsKernel<Product>, gridForRows(read.input.in.rows),
+              kShortRowThreads, 0, ShortRead{read, first, added});
+  });
 }
 
 }  // namespace pulsora

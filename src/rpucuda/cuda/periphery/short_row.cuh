@@ -40,9 +40,10 @@ struct Quad {
 
 /// One read of a row, a few lines at a time by each thread; store(line, result). Returns whether a
 /// line left the range of the ADC.
-template <class Store>
+template <class Product, class Store>
 __device__ inline bool readShortRowOnce(const PlainRead &r, const Quad &quad, float scale,
                                         int32_t round, const Store &store) {
+  const Product product(r);
   constexpr int kAtOnce = 4;
   const MatrixView<const float> w = r.weights;
   // Few lines are divided among all threads of the quad.
@@ -50,20 +51,21 @@ __device__ inline bool readShortRowOnce(const PlainRead &r, const Quad &quad, fl
   bool clipped = false;
 #pragma unroll 1
   for (int64_t first = quad.place * atOnce; first < w.rows; first += kQuad * atOnce) {
-    float sums[kAtOnce] = {};
+    typename Product::Sum sums[kAtOnce] = {};
     const float *line[kAtOnce];
 #pragma unroll
     for (int q = 0; q < kAtOnce; ++q)
       line[q] = w.data + pulsora::min(first + q, w.rows - 1) * w.rowStride;
-    convertInputs(r.input, quad.row, 0, w.cols, 1, scale, round, [&](int64_t j, float u) {
+    convertInputs(r.input, quad.row, 0, w.cols, 1, scale, round, [&](int64_t j, float input) {
+      const auto u = product.input(input);
 #pragma unroll
       for (int q = 0; q < kAtOnce; ++q)
-        if (q < atOnce) sums[q] = pulsora::fma(line[q][j * w.colStride], u, sums[q]);
+        if (q < atOnce) Product::add(sums[q], u, product.weight(line[q][j * w.colStride]));
     });
 #pragma unroll
     for (int q = 0; q < kAtOnce; ++q) {
       if (q >= atOnce || first + q >= w.rows) continue;
-      const Reading read = readingOf(r.output, quad.row, first + q, sums[q], round);
+      const Reading read = readingOf(r.output, quad.row, first + q, product.result(sums[q]), round);
       clipped |= read.clipped != 0;
       store(first + q, read.value * (scale * r.output.outScale));
     }
@@ -73,7 +75,7 @@ __device__ inline bool readShortRowOnce(const PlainRead &r, const Quad &quad, fl
 
 /// Reads a row from its measurement to the last repetition, before each of which `again()` is
 /// called. Returns the largest |input|.
-template <class Store, class Again>
+template <class Product, class Store, class Again>
 __device__ inline float readShortRow(const PlainRead &r, const Quad &quad, const Store &store,
                                      const Again &again) {
   const VectorView<const float> values = r.input.in.row(quad.row);
@@ -90,8 +92,8 @@ __device__ inline float readShortRow(const PlainRead &r, const Quad &quad, const
   if (quad.place == 0) prepared(r.input, quad.row, values, largest, true);
   quad.sync();
   float scale = r.input.state.scale[quad.row];
-  for (int32_t round = 0; readShortRowOnce(r, quad, scale, round, store) && round < r.repeats;
-       ++round) {
+  for (int32_t round = 0;
+       readShortRowOnce<Product>(r, quad, scale, round, store) && round < r.repeats; ++round) {
     scale = nextScale(r.input.state, quad.row, scale);
     if (quad.place == 0) countRepeat(r.input.state);
     again();
@@ -101,8 +103,9 @@ __device__ inline float readShortRow(const PlainRead &r, const Quad &quad, const
 }
 
 /// readShortRow() that stores results in the read's output.
+template <class Product>
 __device__ inline float readShortRow(const PlainRead &r, const Quad &quad) {
-  return readShortRow(
+  return readShortRow<Product>(
       r, quad, [&](int64_t line, float value) { r.output.out(quad.row, line) = value; }, [] {});
 }
 

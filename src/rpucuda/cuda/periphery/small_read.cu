@@ -8,15 +8,16 @@ namespace {
 
 // --- few outputs
 
-template <class Rows, int kJobs>
+template <class Rows, class Product, int kJobs>
 __global__ void __launch_bounds__(Rows::kThreads, Rows::kBlocks)
     readRowsKernel(const __grid_constant__ Jobs<PlainRead, kJobs> jobs) {
   awaitEarlier();
-  Rows::read(jobs.ofBlock(), blockIdx.x, [](int64_t, float, const float (&)[kFewLines]) {});
+  Rows::template read<Product>(jobs.ofBlock(), blockIdx.x,
+                               [](int64_t, float, const float (&)[kFewLines]) {});
 }
-template <class Rows>
-constexpr JobKernel<PlainRead> kReadRowsKernel = {&readRowsKernel<Rows, 1>,
-                                                  &readRowsKernel<Rows, kMostJobs<PlainRead>>};
+template <class Rows, class Product>
+constexpr JobKernel<PlainRead> kReadRowsKernel = {
+    &readRowsKernel<Rows, Product, 1>, &readRowsKernel<Rows, Product, kMostJobs<PlainRead>>};
 
 // --- many outputs
 
@@ -36,7 +37,7 @@ constexpr int kClipped = 2;
 constexpr int kMarks = kClipped + kGroupRows;
 static_assert(kGroupRows == 8 && kGroupWarps == kGroupRows, "a warp per row, rows in two quads");
 
-using Inputs = float[kChunk][kGroupRows];
+using Inputs = float[kChunk][kGroupRows];  // as the bits of a product's factors
 using Sums = float[kGroupRows][kOutputs];
 
 struct Rows {
@@ -52,13 +53,17 @@ __device__ inline void loadInputs(const float (&from)[kGroupRows], float (&u)[kG
 }
 
 /// Lanes along the inputs, four outputs per warp.
+template <class Product_>
 struct AlongInputs {
-  static constexpr int kFeedingBlocks = 2;  // per processor, as far as registers allow
+  using Product = Product_;
+  using Sum = typename Product::Sum;
+  static constexpr int kBlocks = sizeof(Sum) == sizeof(float) ? 2 : 1;  // as registers allow
+  static constexpr int kFeedingBlocks = kBlocks;
   static constexpr int kLines = kOutputs / kGroupWarps;
-  float sum[kLines * kGroupRows] = {};
+  Sum sum[kLines * kGroupRows] = {};
 
-  __device__ void add(MatrixView<const float> w, int64_t line0, int64_t k0, int depth,
-                      const Inputs &inputs) {
+  __device__ void add(const Product &product, MatrixView<const float> w, int64_t line0, int64_t k0,
+                      int depth, const Inputs &inputs) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int64_t mine = line0 + static_cast<int>(threadIdx.x) / 32 * kLines;
     const float *line[kLines];
@@ -71,93 +76,106 @@ struct AlongInputs {
       loadInputs(inputs[i], u);
 #pragma unroll
       for (int q = 0; q < kLines; ++q) {
-        const float weight = line[q][i * w.colStride];
+        const auto weight = product.weight(line[q][i * w.colStride]);
 #pragma unroll
         for (int r = 0; r < kGroupRows; ++r)
-          sum[q * kGroupRows + r] = pulsora::fma(weight, u[r], sum[q * kGroupRows + r]);
+          Product::add(sum[q * kGroupRows + r], product.ofBits(u[r]), weight);
       }
     }
   }
 
   /// Each step halves the sums that a lane holds; lane l ends with sum number l.
-  __device__ void store(Sums &sums) {
+  __device__ void store(const Product &product, Sums &sums) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int half = 16; half > 0; half /= 2) {
       const bool upper = (lane & half) != 0;
 #pragma unroll
       for (int i = 0; i < half; ++i) {
-        const float sent = upper ? sum[i] : sum[i + half];
-        const float kept = upper ? sum[i + half] : sum[i];
-        sum[i] = kept + __shfl_xor_sync(0xFFFFFFFFU, sent, half);
+        const Sum sent = upper ? sum[i] : sum[i + half];
+        const Sum kept = upper ? sum[i + half] : sum[i];
+        sum[i] = kept + ofLane(sent, half);
       }
     }
     sums[lane % kGroupRows][static_cast<int>(threadIdx.x) / 32 * kLines + lane / kGroupRows] =
-        sum[0];
+        product.result(sum[0]);
   }
 };
 
 /// A lane per output, for weights whose outputs are adjacent; warps share the inputs.
+template <class Product_>
 struct LanePerOutput {
-  static constexpr int kFeedingBlocks = 3;
-  float sum[kGroupRows] = {};
+  using Product = Product_;
+  using Sum = typename Product::Sum;
+  static constexpr int kBlocks = 2;
+  static constexpr int kFeedingBlocks = sizeof(Sum) == sizeof(float) ? 3 : 2;
+  Sum sum[kGroupRows] = {};
 
-  __device__ void add(MatrixView<const float> w, int64_t line0, int64_t k0, int depth,
-                      const Inputs &inputs) {
+  __device__ void add(const Product &product, MatrixView<const float> w, int64_t line0, int64_t k0,
+                      int depth, const Inputs &inputs) {
     const int64_t mine = pulsora::min(line0 + static_cast<int>(threadIdx.x) % 32, w.rows - 1);
     const float *line = w.data + mine * w.rowStride + k0 * w.colStride;
 #pragma unroll 8
     for (int i = static_cast<int>(threadIdx.x) / 32; i < depth; i += kGroupWarps) {
       float u[kGroupRows];
       loadInputs(inputs[i], u);
-      const float weight = line[i * w.colStride];
+      const auto weight = product.weight(line[i * w.colStride]);
 #pragma unroll
-      for (int r = 0; r < kGroupRows; ++r) sum[r] = pulsora::fma(weight, u[r], sum[r]);
+      for (int r = 0; r < kGroupRows; ++r) Product::add(sum[r], product.ofBits(u[r]), weight);
     }
   }
 
-  __device__ void store(Sums &sums) {
-    __shared__ float partial[kGroupWarps][kGroupRows][kOutputs];
+  __device__ void store(const Product &product, Sums &sums) {
+    constexpr int kAtOnce = static_cast<int>(kGroupWarps * sizeof(float) / sizeof(Sum));
+    __shared__ Sum partial[kAtOnce][kGroupRows][kOutputs];
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int warp = static_cast<int>(threadIdx.x) / 32;
+    Sum total = 0;
 #pragma unroll
-    for (int r = 0; r < kGroupRows; ++r) partial[warp][r][lane] = sum[r];
-    __syncthreads();
-    float total = 0.0f;
-    for (int p = 0; p < kGroupWarps; ++p) total += partial[p][warp][lane];
-    sums[warp][lane] = total;
+    for (int first = 0; first < kGroupWarps; first += kAtOnce) {
+      if (first > 0) __syncthreads();
+      if (warp / kAtOnce * kAtOnce == first) {
+#pragma unroll
+        for (int r = 0; r < kGroupRows; ++r) partial[warp - first][r][lane] = sum[r];
+      }
+      __syncthreads();
+      for (int p = 0; p < kAtOnce; ++p) total += partial[p][warp][lane];
+    }
+    sums[warp][lane] = product.result(total);
   }
 };
 
 /// sums = inputs weights^T for one group and the outputs from `line0` on. Each warp converts its
 /// row, unless all inputs are converted already.
-template <class Product>
+template <class Layout>
 __device__ void multiplyGroup(const PlainRead &r, const Rows &rows, int64_t line0, float scale,
                               int32_t round, bool isConverted, Inputs &inputs, Sums &sums) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  Product product;
+  const typename Layout::Product product(r);
+  Layout layout;
   for (int64_t k0 = 0; k0 < r.weights.cols; k0 += kChunk) {
     const int depth = static_cast<int>(pulsora::min(r.weights.cols - k0, int64_t{kChunk}));
     __syncthreads();
     if (!isConverted) {
       if (warp < rows.count) {
-        convertInputs(r.input, rows.first + warp, k0 + lane, k0 + depth, 32, scale, round,
-                      [&](int64_t j, float value) { inputs[j - k0][warp] = value; });
+        convertInputs(
+            r.input, rows.first + warp, k0 + lane, k0 + depth, 32, scale, round,
+            [&](int64_t j, float value) { inputs[j - k0][warp] = product.bitsOf(value); });
       } else {
         for (int i = lane; i < depth; i += 32) inputs[i][warp] = 0.0f;
       }
       __syncthreads();
     }
-    product.add(r.weights, line0, k0, depth, inputs);
+    layout.add(product, r.weights, line0, k0, depth, inputs);
   }
-  product.store(sums);
+  layout.store(product, sums);
   __syncthreads();
 }
 
 /// Reads rows of a group again as long as they leave the range of an ADC; by one block, a warp per
 /// row.
-template <class Product>
+template <class Layout>
 __device__ __noinline__ void repeatGroup(const PlainRead &r, const AddedRead &added,
                                          const Rows &rows, Inputs &inputs, Sums &sums) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -178,7 +196,7 @@ __device__ __noinline__ void repeatGroup(const PlainRead &r, const AddedRead &ad
     const int32_t round = isRow ? r.input.state.round[row] : 0;
     for (int64_t line0 = 0; line0 < r.weights.rows; line0 += kOutputs) {
       const bool isConverted = line0 > 0 && r.weights.cols <= kChunk;
-      multiplyGroup<Product>(r, rows, line0, scale, round, isConverted, inputs, sums);
+      multiplyGroup<Layout>(r, rows, line0, scale, round, isConverted, inputs, sums);
       const int64_t line = line0 + lane;
       if ((own || others) && line < r.weights.rows)
         r.output.out(row, line) = finishLine(r.output, added, row, line, sums[warp][lane]);
@@ -189,10 +207,11 @@ __device__ __noinline__ void repeatGroup(const PlainRead &r, const AddedRead &ad
 
 /// Reads a row of an adapter's first array, and marks for the row's group that the inputs of the
 /// second array are ready.
+template <class Product>
 __device__ void feedRow(const PlainRead &first, const InputStage &second, int64_t row,
                         uint32_t *marks) {
   __shared__ float results[kFewLines];
-  readRow<kGroupThreads>(first, row, results);
+  readRow<kGroupThreads, Product>(first, row, results);
   if (threadIdx.x < 32) convertShortRow(second, row, results);
   __syncthreads();
   if (threadIdx.x != 0) return;
@@ -212,7 +231,7 @@ __device__ void awaitRows(const uint32_t *marks, int rows) {
 
 /// The block of a group that finishes last repeats the rows that left the range of the ADC; usually
 /// there are none.
-template <class Product, bool kFeeds>
+template <class Layout, bool kFeeds>
 __device__ void readGroup(const PlainRead &r, const AddedRead &added, int64_t group,
                           int64_t lineBlock, unsigned lineBlocks, uint32_t *marks) {
   __shared__ alignas(16) Inputs inputs;
@@ -228,7 +247,7 @@ __device__ void readGroup(const PlainRead &r, const AddedRead &added, int64_t gr
   const bool isRow = warp < rows.count;
   // Every block of a group measures its rows; the first one stores the result.
   const float scale = isRow ? measureByWarp(r.input, row, lineBlock == 0).scale : 0.0f;
-  multiplyGroup<Product>(r, rows, line0, scale, 0, false, inputs, sums);
+  multiplyGroup<Layout>(r, rows, line0, scale, 0, false, inputs, sums);
   const int64_t line = line0 + lane;
   const bool isMine = isRow && line < r.weights.rows;
   float out = 0.0f;
@@ -262,7 +281,7 @@ __device__ void readGroup(const PlainRead &r, const AddedRead &added, int64_t gr
   }
   __syncthreads();
   if (threadIdx.x < kMarks) marks[threadIdx.x] = 0;
-  repeatGroup<Product>(r, added, rows, inputs, sums);
+  repeatGroup<Layout>(r, added, rows, inputs, sums);
 }
 
 /// A read, plus the result of an adapter, whose first array `first` reads.
@@ -277,8 +296,8 @@ struct GroupedRead {
 /// With kFeeds, each of the first blocks reads a row of the adapter, while the others multiply and
 /// then wait for these blocks. Blocks start in the order of their numbers, so no block waits for
 /// one that cannot start.
-template <class Product, bool kFeeds, int kJobs>
-__global__ void __launch_bounds__(kGroupThreads, kFeeds ? Product::kFeedingBlocks : 2)
+template <class Layout, bool kFeeds, int kJobs>
+__global__ void __launch_bounds__(kGroupThreads, kFeeds ? Layout::kFeedingBlocks : Layout::kBlocks)
     readGroupsKernel(const __grid_constant__ Jobs<GroupedRead, kJobs> jobs) {
   awaitEarlier();
   const auto &[r, first, added, lineBlocks, allMarks] = jobs.ofBlock();
@@ -286,29 +305,32 @@ __global__ void __launch_bounds__(kGroupThreads, kFeeds ? Product::kFeedingBlock
   int64_t block = blockIdx.x;
   if constexpr (kFeeds) {
     if (block < rows) {
-      feedRow(first, added.read.input, block, allMarks + block / kGroupRows * kMarks);
+      feedRow<typename Layout::Product>(first, added.read.input, block,
+                                        allMarks + block / kGroupRows * kMarks);
       return;
     }
     block -= rows;
   }
   const int64_t groups = (rows + kGroupRows - 1) / kGroupRows;
   const int64_t group = block % groups;
-  readGroup<Product, kFeeds>(r, added, group, block / groups, lineBlocks,
-                             allMarks + group * kMarks);
+  readGroup<Layout, kFeeds>(r, added, group, block / groups, lineBlocks, allMarks + group * kMarks);
 }
-template <class Product, bool kFeeds>
+template <class Layout, bool kFeeds>
 constexpr JobKernel<GroupedRead> kReadGroupsKernel = {
-    &readGroupsKernel<Product, kFeeds, 1>,
-    &readGroupsKernel<Product, kFeeds, kMostJobs<GroupedRead>>};
+    &readGroupsKernel<Layout, kFeeds, 1>,
+    &readGroupsKernel<Layout, kFeeds, kMostJobs<GroupedRead>>};
 
 }  // namespace
 
 void cudaReadRows(const Context &context, const PlainRead &read) {
   const CudaScope scope(context.device);
   withRowsOf(context, read.weights.cols, read.input.in.rows, [&](auto rows) {
-    using Rows = decltype(rows);
-    launchJob(context.stream, kReadRowsKernel<Rows>, Rows::blocksFor(read.input.in.rows),
-              Rows::kThreads, 0, read);
+    withProductOf(read, [&](auto product) {
+      using Rows = decltype(rows);
+      using Product = typename decltype(product)::Type;
+      launchJob(context.stream, kReadRowsKernel<Rows, Product>, Rows::blocksFor(read.input.in.rows),
+                Rows::kThreads, 0, read);
+    });
   });
 }
 
@@ -327,12 +349,15 @@ void cudaReadGroups(const Context &context, const PlainRead &read, const PlainRe
   const int64_t feeders = added.isThere() ? rows : 0;
   const auto blocks = static_cast<unsigned>(feeders + groups * lineBlocks);
   const bool adjacent = read.weights.rowStride == 1 && read.weights.colStride != 1;
-  const auto &kernel = adjacent ? (feeders > 0 ? kReadGroupsKernel<LanePerOutput, true>
-                                               : kReadGroupsKernel<LanePerOutput, false>)
-                                : (feeders > 0 ? kReadGroupsKernel<AlongInputs, true>
-                                               : kReadGroupsKernel<AlongInputs, false>);
-  launchJob(context.stream, kernel, blocks, kGroupThreads, 0,
-            GroupedRead{read, first, added, lineBlocks, marks.data()});
+  withProductOf(read, [&](auto product) {
+    using Product = typename decltype(product)::Type;
+    const auto &kernel = adjacent ? (feeders > 0 ? kReadGroupsKernel<LanePerOutput<Product>, true>
+                                                 : kReadGroupsKernel<LanePerOutput<Product>, false>)
+                                  : (feeders > 0 ? kReadGroupsKernel<AlongInputs<Product>, true>
+                                                 : kReadGroupsKernel<AlongInputs<Product>, false>);
+    launchJob(context.stream, kernel, blocks, kGroupThreads, 0,
+              GroupedRead{read, first, added, lineBlocks, marks.data()});
+  });
 }
 
 }  // namespace pulsora

@@ -102,8 +102,8 @@ void PulseTransfer::revise(const Context &context, PulsedDevice &to, const HeldL
   const auto before = verifier ? verifier->goOn(context, transfer) : to.weights();
   forEach(context, to.size(), RevisedTargets{before, held, delta_.data()});
   leadToTargets(context, to,
-                kRevisionSamples + transfer * static_cast<uint64_t>(rule_.program.rounds),
-                verifier, held.any);
+                kRevisionSamples + transfer * static_cast<uint64_t>(rule_.program.rounds), verifier,
+                held.any);
   ledger_.revise(context, to, verifier ? verifier->counts() : programmer_.counts(),
                  rule_.program.tolerance, verifier == nullptr, held.any);
 }

@@ -97,7 +97,8 @@ def read_times(
         if bits < 32:
             twin = tile_of(outputs, inputs, bits, "cpu")
             expected = (twin.backward if backward else twin.forward)(values[:CHECKED])
-            if not np.array_equal(torch.from_dlpack(first)[:CHECKED].cpu().numpy(), np.array(expected)):
+            seen = torch.from_dlpack(first)[:CHECKED].cpu().numpy()
+            if not np.array_equal(seen, np.array(expected)):
                 message = f"{name}: CPU and GPU differ"
                 raise RuntimeError(message)
         times[name] = spent(lambda read=read: read(on_gpu))

@@ -12,6 +12,7 @@
 #include "core/view.h"
 #include "linalg/integers.h"
 #include "numerics/random.h"
+#include "periphery/further_products.h"
 #include "periphery/one_hot_read.h"
 #include "periphery/read_stages.h"
 #include "storage/state.h"

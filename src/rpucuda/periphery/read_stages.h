@@ -1,7 +1,7 @@
 #pragma once
 
 #include "core/atomics.h"
-#include "linalg/integers.h"
+#include "periphery/integer_sums.h"
 #include "periphery/line_formulas.h"
 
 // The two stages of a read, before and after the matrix product, as plain data, and the functors
@@ -37,47 +37,6 @@ struct RowList {
   int64_t count;
 
   PULSORA_HD int64_t operator[](int64_t k) const { return rows ? rows[k] : k; }
-};
-
-/// Converted inputs as the tensor cores take them, on a GPU: each level one byte with a sign, or a
-/// byte without and one with a sign, in two planes.
-struct LevelBytes {
-  uint8_t *data;
-  int64_t pitch;  ///< distance of rows, a multiple of 16; 0 after the last input
-  int64_t plane;  ///< distance of the planes; 0: one plane
-
-  PULSORA_HD void put(int64_t row, int64_t j, float level) const {
-    const auto n = static_cast<int32_t>(level);
-    uint8_t *byte = data + row * pitch + j;
-    *byte = static_cast<uint8_t>(n);
-    if (plane > 0) byte[plane] = static_cast<uint8_t>(n >> 8);
-  }
-  /// Writes the zeros behind the `inputs` of a row.
-  PULSORA_HD void end(int64_t row, int64_t inputs) const {
-    for (int64_t j = inputs; j < pitch; ++j) put(row, j, 0.0f);
-  }
-};
-
-/// Where the product of integers goes: its values to `sums`, or exact sums of its parts.
-struct IntegerSums {
-  float *sums;       // [rows, lines]
-  int64_t *partial;  // [parts, rows, lines]; for several parts
-  int64_t parts;
-  float unit;
-  bool joined;  // whether several parts are added up, to `sums`
-};
-
-/// Element i of the sums from its parts.
-struct JoinParts {
-  IntegerSums s;
-  int64_t size;
-
-  PULSORA_HD static int64_t total(const IntegerSums &s, int64_t size, int64_t i) {
-    int64_t sum = 0;
-    for (int64_t part = 0; part < s.parts; ++part) sum += s.partial[part * size + i];
-    return sum;
-  }
-  PULSORA_HD void operator()(int64_t i) const { s.sums[i] = valueOf(total(s, size, i), s.unit); }
 };
 
 struct InputStage {
@@ -416,58 +375,6 @@ struct NextRead {
     state.scale[i] = nextScale(state, i, state.scale[i]);
     ++state.round[i];
     state.clipped[i] = 0;
-  }
-};
-
-/// Writes |w| of a matrix in any layout, without gaps.
-struct Magnitudes {
-  MatrixView<const float> from;
-  float *to;
-
-  PULSORA_HD void operator()(int64_t i) const { to[i] = abs(from(i / from.cols, i % from.cols)); }
-};
-
-/// The form of the converted inputs u for a further product: |u|, u lateness(j), or u^2.
-enum class InputForm { Magnitude, Late, Square };
-struct ReformInput {
-  const float *from;
-  float *to;
-  int64_t n;
-  InputForm form;
-
-  PULSORA_HD void operator()(int64_t i) const {
-    const float u = from[i];
-    const float late = u * lateness(i % n, n);
-    to[i] = form == InputForm::Magnitude ? abs(u) : (form == InputForm::Late ? late : u * u);
-  }
-};
-
-/// Fixed relative deviation with which cell i of an array is read at negative inputs. Cells are
-/// numbered as they lie in the array [d, x], whichever direction is read.
-struct ReadAsymmetry {
-  RandomKey key;
-  uint32_t index;
-  float std;
-  MatrixView<float> to;  // [out, in] of this direction
-  bool transposed;
-
-  PULSORA_HD void operator()(int64_t i) const {
-    const int64_t line = i / to.cols;
-    const int64_t j = i % to.cols;
-    const int64_t cell = transposed ? j * to.rows + line : i;
-    const Philox4 r = draw(key, Purpose::IoConstruct, static_cast<uint64_t>(cell), 0, index);
-    to(line, j) = std * normalPair(r.v[0], r.v[1]).z0;
-  }
-};
-
-/// Change of the weights at negative inputs: weight times deviation.
-struct ReadDeviation {
-  MatrixView<const float> weights;
-  const float *asymmetry;
-  float *to;
-
-  PULSORA_HD void operator()(int64_t i) const {
-    to[i] = weights(i / weights.cols, i % weights.cols) * asymmetry[i];
   }
 };
 

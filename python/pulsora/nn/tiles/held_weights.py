@@ -124,7 +124,7 @@ class HeldWeights:
         self._version = None  # a step may change the parameter without a mark
 
     def constants(self, weight: nn.Parameter) -> tuple[Any, ...]:
-        """What a recorded step does not repeat of the choices before a read."""
+        """Returns the choices before a read that a recorded step does not repeat."""
         frozen = not weight.requires_grad and self.is_programmed
         return frozen, self.points, self.exact, self.affine is None
 

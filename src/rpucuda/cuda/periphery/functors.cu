@@ -2,6 +2,7 @@
 
 #include "cuda/core/for_each.cuh"
 #include "periphery/additive_functors.h"
+#include "periphery/further_products.h"
 #include "periphery/one_hot_read.h"
 #include "periphery/read_stages.h"
 #include "periphery/slice_functors.h"

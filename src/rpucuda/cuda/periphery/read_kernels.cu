@@ -57,22 +57,24 @@ constexpr int kOctet = 8;  // samples that share a draw of normals; a pair of sa
 constexpr int kPairs = kOctet / 2;
 constexpr int kPlainThreads = kFinishThreads * kPairs;
 
-/// The first read of one line for a pair of samples.
+/// The first read of one line for the samples of an octet.
 template <bool kEffects>
 struct LineReader {
   const OutputStage &s;
   int64_t line;
   LineSpread spread;
+  Philox4 random{};
   NormalPair normals{};
 
-  /// `octet` is the number of the eight samples to which the pair belongs.
-  __device__ LineReader(const OutputStage &stage, int64_t line_, uint64_t octet, uint32_t pair)
+  __device__ LineReader(const OutputStage &stage, int64_t line_, uint64_t octet)
       : s(stage),
         line(line_),
         spread{stage.lineNoise[line_], stage.lineOffset[line_], stage.lineBend[line_]} {
-    if (!s.noisy) return;
-    const Philox4 random = draw(s.draws.key, s.draws.noise, static_cast<uint64_t>(line), octet, 0);
-    normals = normalPair16(wordOf(random, pair));
+    if (s.noisy) random = draw(s.draws.key, s.draws.noise, static_cast<uint64_t>(line), octet, 0);
+  }
+  /// Turns to a pair of samples.
+  __device__ void turnTo(int pair) {
+    if (s.noisy) normals = normalPair16(wordOf(random, static_cast<uint32_t>(pair)));
   }
   __device__ float read(int64_t row, float sum, bool second) const {
     LineSums in[2];
@@ -113,71 +115,100 @@ __device__ inline void addParts(const PlainRead &r, int64_t row0, int64_t line, 
   }
 }
 
-/// A thread takes a line of a pair of samples; blockIdx.y is the octet.
-template <bool kEffects, bool kAdded, int kJobs>
+/// A thread takes a line of kThreadPairs pairs of samples: of one pair, or of a whole octet, which
+/// saves draws where there are threads enough. blockIdx.y counts kThreadPairs octets.
+template <bool kEffects, bool kAdded, int kThreadPairs, int kJobs>
 __global__ void __launch_bounds__(kPlainThreads)
     finishPlainKernel(const __grid_constant__ Jobs<SumOfReads, kJobs> jobs) {
+  static_assert(kThreadPairs == 1 || kThreadPairs == kPairs, "a pair or an octet");
+  constexpr int kRows = kThreadPairs * kOctet;  // of a block
   awaitEarlier();
   extern __shared__ float shared[];
   const PlainRead &r = jobs.ofBlock().read;
   const AddedRead &added = jobs.ofBlock().added;
   const OutputStage &s = r.output;
   const int few = kAdded ? static_cast<int>(added.read.weights.cols) : 0;
-  float *inner = shared;                   // [K][kOctet], the inputs of the added read
-  float *weights = shared + few * kOctet;  // [K][kFinishThreads]
+  float *inner = shared;                  // [K][kRows], the inputs of the added read
+  float *weights = shared + few * kRows;  // [K][kFinishThreads]
   const int me = static_cast<int>(threadIdx.x);
-  const int pair = me / kFinishThreads;
-  const uint64_t octet = (s.draws.firstSample >> 3) + blockIdx.y;
-  const auto octetRow = static_cast<int64_t>(octet * kOctet - s.draws.firstSample);  // may be < 0
+  const int group = me / kFinishThreads;
+  const int pair0 = kThreadPairs == 1 ? group : 0;
+  const int octetOfBlock = kThreadPairs == 1 ? 0 : group;
+  const uint64_t firstOctet = (s.draws.firstSample >> 3) + uint64_t{blockIdx.y} * kThreadPairs;
+  const uint64_t octet = firstOctet + static_cast<uint64_t>(octetOfBlock);
+  // Rows before the first sample are none of the mini-batch.
+  const auto blockRow = static_cast<int64_t>(firstOctet * kOctet - s.draws.firstSample);
   const int64_t line = static_cast<int64_t>(blockIdx.x) * kFinishThreads + me % kFinishThreads;
   const int64_t rows = s.out.rows;
   if constexpr (kAdded) {
-    for (int i = me; i < few * kOctet; i += kPlainThreads) {
-      const int64_t row = octetRow + i % kOctet;
-      inner[i] = row >= 0 && row < rows ? added.read.input.converted[row * few + i / kOctet] : 0.0f;
+    for (int i = me; i < few * kRows; i += kPlainThreads) {
+      const int64_t row = blockRow + i % kRows;
+      inner[i] = row >= 0 && row < rows ? added.read.input.converted[row * few + i / kRows] : 0.0f;
     }
-    for (int k = pair; k < few; k += kPairs)
+    for (int k = group; k < few; k += kPairs)
       weights[k * kFinishThreads + me % kFinishThreads] =
           line < s.out.cols ? added.read.weights(line, k) : 0.0f;
     __syncthreads();
   }
-  const int64_t row0 = octetRow + 2 * pair;
-  if (line >= s.out.cols || row0 + 1 < 0 || row0 >= rows) return;
-  float sum[2] = {};
-  addParts(r, row0, line, sum);
-  const LineReader<kEffects> own(s, line, octet, static_cast<uint32_t>(pair));
-  const LineReader<kEffects> other(kAdded ? added.read.output : s, line, octet,
-                                   static_cast<uint32_t>(pair));
-  float addedSum[2] = {};
-  if constexpr (kAdded) {
-    const auto add = [&](const auto &product) {
-      typename std::decay_t<decltype(product)>::Sum both[2] = {};
-#pragma unroll 4
-      for (int k = 0; k < few; ++k) {
-        const auto weight = product.weight(weights[k * kFinishThreads + me % kFinishThreads]);
-        product.add(both[0], product.input(inner[k * kOctet + 2 * pair]), weight);
-        product.add(both[1], product.input(inner[k * kOctet + 2 * pair + 1]), weight);
-      }
-      for (int i = 0; i < 2; ++i) addedSum[i] = product.result(both[i]);
-    };
-    added.read.integers.exist() ? add(IntegerProduct(added.read)) : add(FloatProduct(added.read));
-  }
-#pragma unroll 1
-  for (int half = 0; half < 2; ++half) {
-    const int64_t row = row0 + half;
-    if (row < 0 || row >= rows) continue;
-    float out = own.read(row, half ? sum[1] : sum[0], half != 0);
+  const int64_t octetRow = blockRow + octetOfBlock * kOctet;
+  if (line >= s.out.cols || octetRow + kOctet <= 0 || octetRow >= rows) return;
+  LineReader<kEffects> own(s, line, octet);
+  LineReader<kEffects> other(kAdded ? added.read.output : s, line, octet);
+#pragma unroll
+  for (int p = 0; p < kThreadPairs; ++p) {
+    const int64_t row0 = octetRow + 2 * (pair0 + p);
+    if (row0 + 1 < 0 || row0 >= rows) continue;
+    float sum[2] = {};
+    addParts(r, row0, line, sum);
+    float addedSum[2] = {};
     if constexpr (kAdded) {
-      const float read = other.read(row, half ? addedSum[1] : addedSum[0], half != 0);
-      out = pulsora::fma(added.factor, read, out);
+      const float *in = inner + octetOfBlock * kOctet + 2 * (pair0 + p);
+      const auto add = [&](const auto &product) {
+        typename std::decay_t<decltype(product)>::Sum both[2] = {};
+#pragma unroll 4
+        for (int k = 0; k < few; ++k) {
+          const auto weight = product.weight(weights[k * kFinishThreads + me % kFinishThreads]);
+          product.add(both[0], product.input(in[k * kRows]), weight);
+          product.add(both[1], product.input(in[k * kRows + 1]), weight);
+        }
+        for (int i = 0; i < 2; ++i) addedSum[i] = product.result(both[i]);
+      };
+      added.read.integers.exist() ? add(IntegerProduct(added.read)) : add(FloatProduct(added.read));
     }
-    s.out(row, line) = out;
+    own.turnTo(pair0 + p);
+    if constexpr (kAdded) other.turnTo(pair0 + p);
+#pragma unroll 1
+    for (int half = 0; half < 2; ++half) {
+      const int64_t row = row0 + half;
+      if (row < 0 || row >= rows) continue;
+      float out = own.read(row, half ? sum[1] : sum[0], half != 0);
+      if constexpr (kAdded) {
+        const float read = other.read(row, half ? addedSum[1] : addedSum[0], half != 0);
+        out = pulsora::fma(added.factor, read, out);
+      }
+      s.out(row, line) = out;
+    }
   }
 }
-template <bool kEffects, bool kAdded>
+template <bool kEffects, bool kAdded, int kThreadPairs>
 constexpr JobKernel<SumOfReads> kFinishPlainKernel = {
-    &finishPlainKernel<kEffects, kAdded, 1>,
-    &finishPlainKernel<kEffects, kAdded, kMostJobs<SumOfReads>>};
+    &finishPlainKernel<kEffects, kAdded, kThreadPairs, 1>,
+    &finishPlainKernel<kEffects, kAdded, kThreadPairs, kMostJobs<SumOfReads>>};
+
+template <int kThreadPairs>
+void finishPlain(const Context &context, const SumOfReads &reads, int64_t octets) {
+  const auto &[read, added] = reads;
+  const auto few = added.isThere() ? static_cast<size_t>(added.read.weights.cols) : 0;
+  const size_t sharedBytes = few * (kOctet * kThreadPairs + kFinishThreads) * sizeof(float);
+  const dim3 grid(gridFor(read.output.out.cols, kFinishThreads),
+                  static_cast<unsigned>((octets + kThreadPairs - 1) / kThreadPairs));
+  const bool hasEffects = read.output.hasEffects || (few > 0 && added.read.output.hasEffects);
+  const auto &kernel = hasEffects ? (few > 0 ? kFinishPlainKernel<true, true, kThreadPairs>
+                                             : kFinishPlainKernel<true, false, kThreadPairs>)
+                                  : (few > 0 ? kFinishPlainKernel<false, true, kThreadPairs>
+                                             : kFinishPlainKernel<false, false, kThreadPairs>);
+  launchJob(context.stream, kernel, grid, kPlainThreads, sharedBytes, reads);
+}
 
 }  // namespace
 
@@ -188,11 +219,17 @@ void cudaMeasureInputs(const Context &context, const InputStage &stage) {
 
 void cudaConvertInputs(const Context &context, const InputStage &stage, bool measureFirst) {
   const CudaScope scope(context.device);
-  withRowsOf(context, stage.in.cols, stage.in.rows, [&](auto rows) {
+  const auto convert = [&](auto rows) {
     using Rows = decltype(rows);
     launchJob(context.stream, kConvertKernel<Rows>, Rows::blocksFor(stage.list.count),
               Rows::kThreads, 0, Conversion{stage, measureFirst});
-  });
+  };
+  constexpr int64_t kLongRow = 1024;  // which keeps a warp busy for too long
+  if (stage.in.cols > kLongRow) {
+    convert(BlockPerRow{});
+  } else {
+    withRowsOf(context, stage.in.cols, stage.in.rows, convert);
+  }
   if (stage.sums || stage.squares)
     forEach(context, stage.passes * stage.list.count, SumConverted{stage});
 }
@@ -210,14 +247,12 @@ void cudaFinishPlain(const Context &context, const PlainRead &read, const AddedR
   const int64_t octets = (read.input.in.rows + 2 * kOctet - 2) / kOctet;
   PULSORA_CHECK(InputError, octets < 65536, "a mini-batch of ", read.input.in.rows,
                 " samples is more than the GPU takes; use smaller batches");
-  const auto few = added.isThere() ? static_cast<size_t>(added.read.weights.cols) : 0;
-  const size_t sharedBytes = few * (kOctet + kFinishThreads) * sizeof(float);
-  const dim3 grid(gridFor(read.output.out.cols, kFinishThreads), static_cast<unsigned>(octets));
-  const bool hasEffects = read.output.hasEffects || (few > 0 && added.read.output.hasEffects);
-  const auto &kernel =
-      hasEffects ? (few > 0 ? kFinishPlainKernel<true, true> : kFinishPlainKernel<true, false>)
-                 : (few > 0 ? kFinishPlainKernel<false, true> : kFinishPlainKernel<false, false>);
-  launchJob(context.stream, kernel, grid, kPlainThreads, sharedBytes, SumOfReads{read, added});
+  constexpr int64_t kManyThreads = 1 << 18;  // with a thread for each line of an octet
+  if (octets * read.output.out.cols >= kManyThreads) {
+    finishPlain<kPairs>(context, {read, added}, octets);
+  } else {
+    finishPlain<1>(context, {read, added}, octets);
+  }
 }
 
 }  // namespace pulsora

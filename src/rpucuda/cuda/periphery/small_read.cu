@@ -57,9 +57,9 @@ template <class Product_>
 struct AlongInputs {
   using Product = Product_;
   using Sum = typename Product::Sum;
-  static constexpr int kFeedingBlocks = 2;  // per processor, as far as registers allow
+  static constexpr int kBlocks = sizeof(Sum) == sizeof(float) ? 2 : 1;  // as registers allow
+  static constexpr int kFeedingBlocks = kBlocks;
   static constexpr int kLines = kOutputs / kGroupWarps;
-  static constexpr int kUnrolled = sizeof(Sum) == 4 ? 4 : 1;  // as far as registers allow
   Sum sum[kLines * kGroupRows] = {};
 
   __device__ void add(const Product &product, MatrixView<const float> w, int64_t line0, int64_t k0,
@@ -70,7 +70,7 @@ struct AlongInputs {
 #pragma unroll
     for (int q = 0; q < kLines; ++q)
       line[q] = w.data + pulsora::min(mine + q, w.rows - 1) * w.rowStride + k0 * w.colStride;
-#pragma unroll kUnrolled
+#pragma unroll 4
     for (int i = lane; i < depth; i += 32) {
       float u[kGroupRows];
       loadInputs(inputs[i], u);
@@ -107,7 +107,8 @@ template <class Product_>
 struct LanePerOutput {
   using Product = Product_;
   using Sum = typename Product::Sum;
-  static constexpr int kFeedingBlocks = 3;
+  static constexpr int kBlocks = 2;
+  static constexpr int kFeedingBlocks = sizeof(Sum) == sizeof(float) ? 3 : 2;
   Sum sum[kGroupRows] = {};
 
   __device__ void add(const Product &product, MatrixView<const float> w, int64_t line0, int64_t k0,
@@ -296,7 +297,7 @@ struct GroupedRead {
 /// then wait for these blocks. Blocks start in the order of their numbers, so no block waits for
 /// one that cannot start.
 template <class Layout, bool kFeeds, int kJobs>
-__global__ void __launch_bounds__(kGroupThreads, kFeeds ? Layout::kFeedingBlocks : 2)
+__global__ void __launch_bounds__(kGroupThreads, kFeeds ? Layout::kFeedingBlocks : Layout::kBlocks)
     readGroupsKernel(const __grid_constant__ Jobs<GroupedRead, kJobs> jobs) {
   awaitEarlier();
   const auto &[r, first, added, lineBlocks, allMarks] = jobs.ofBlock();

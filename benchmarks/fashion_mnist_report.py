@@ -154,8 +154,8 @@ def write_report(results: Results, protocol: str, page: Path, figure: Path, numb
             "equal x and d. But cuBLAS makes the products of these reads, and torch the products "
             "of the digital layers, and both sum in other orders on a GPU. So x and d differ in "
             "their last bits, a few pulses fall differently, and the runs diverge as runs with two "
-            "seeds do. With reproducible products the reads of a tile would have the bits of the "
-            "CPU ([GPU](../howto/gpu.md#results-equal-to-the-cpu))."
+            "seeds do. (Reads in integers, the default since these runs, have the bits of the CPU: "
+            "[GPU](../howto/gpu.md#results-equal-to-the-cpu).)"
         ),
         f"![Loss and accuracy]({os.path.relpath(figure, page.parent)})",
         (

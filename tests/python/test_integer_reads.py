@@ -142,7 +142,8 @@ def test_weight_bits_are_refused_where_weights_have_no_bound() -> None:
         pl.Tile(4, 5, pl.SingleConfig(forward=pl.IOParameters(weight_bits=20)))
 
 
-EXACT = pl.IOParameters(is_perfect=True)
+reads = pl.IOParameters
+EXACT = reads(is_perfect=True)
 
 
 @pytest.mark.parametrize(
@@ -152,10 +153,10 @@ EXACT = pl.IOParameters(is_perfect=True)
         (pl.LRTTConfig(rank=2), "integers of 24 bits"),
         (pl.TransferConfig(), "integers of 24 bits"),
         (pl.VectorConfig(), "integers of 24 bits"),
-        (pl.SingleConfig(forward=pl.IOParameters(weight_bits=16)), "16 bits: forward; .* 24 bits: b"),
-        (pl.SingleConfig(backward=EXACT), "24 bits: forward; floating point .is_perfect.*: backward"),
-        (pl.SingleConfig(forward=pl.IOParameters(inp_noise=0.5)), "point .inp_noise is 0.5.: forward"),
-        (pl.SingleConfig(forward=pl.IOParameters(weight_bits=32)), "weight_bits is 32.: forward"),
+        (pl.SingleConfig(forward=reads(weight_bits=16)), "16 bits: forward; .* 24 bits: backward"),
+        (pl.SingleConfig(backward=EXACT), "24 bits: forward; floating point .is_perfect.*: b"),
+        (pl.SingleConfig(forward=reads(inp_noise=0.5)), "point .inp_noise is 0.5.: forward"),
+        (pl.SingleConfig(forward=reads(weight_bits=32)), "weight_bits is 32.: forward"),
         (pl.LRTTConfig(rank=2, backward=EXACT), "visible forward, fast_a forward, fast_b forward;"),
         (pl.LRTTConfig(rank=2, inject_io="shared"), "floating point .inject_io is 'shared'.$"),
         (pl.IdealConfig(), "^floating point .is_perfect is true.$"),

@@ -36,10 +36,9 @@ class Tile(StatefulTile):
     there; torch tensors use torch's current stream, other inputs the default stream.
 
     A result depends on the configuration, seed, tile_id and the calls made so far; never on
-    threads, on how a batch is split over calls, or on the machine. (Reads in floating point agree
-    on CPU and GPU to rounding, or to the bit with gpu_products = "reproducible"; `explain` tells
-    whether reads are in integers, the default.) Several Python threads may share a tile; their
-    calls run one at a time, without the interpreter lock.
+    threads, on how a batch is split over calls, or on the machine. (Reads in floating point, which
+    `explain` tells, agree on CPU and GPU to rounding, or with gpu_products = "reproducible".)
+    Python threads may share a tile; their calls run one at a time, without the interpreter lock.
 
     Args:
         d_size: Number of outputs, rows of W; at least 1.
@@ -112,9 +111,8 @@ class Tile(StatefulTile):
 
     @property
     def gpu_products(self) -> str:
-        """Precision of floating-point products on a GPU; settable at any time, no effect on the CPU.
+        """Precision of products on a GPU that are not in integers; settable at any time.
 
-        Reads in integers, the default (`IOParameters.weight_bits`), are the same with each value.
         "single", the default: single precision. "tf32_forward": forward reads of large arrays round
         factors to 11 bits (a relative error of 3e-4) and take about two thirds of the time. "tf32":
         backward reads too. "reproducible": the bits of the CPU, a few times slower.

@@ -40,8 +40,8 @@ struct IntegerKernel {
   /// `levels` has a distance of levelRow from row to row, `digits` is [pairs][digits][lanes][2].
   using Micro = void (*)(int64_t pairs, const int16_t *levels, int64_t levelRow,
                          const int16_t *digits, const IntegerSums &to);
-  /// The same over `size` inputs, with weights [size, lanes] given input by input at a distance of
-  /// `row`. For an odd `size`, there is one more level.
+  /// What `micro` makes, over `size` inputs, with weights [size, lanes] given input by input at a
+  /// distance of `row`. For an odd `size`, there is one more level.
   using Columns = void (*)(const IntegerDigits &by, int64_t size, const float *weights, int64_t row,
                            const int16_t *levels, int64_t levelRow, const IntegerSums &to);
   /// acc[r] += the sum for row r and one output, of which the weights [size] lie side by side; in

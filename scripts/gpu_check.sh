@@ -63,7 +63,7 @@ named=(accumulation_conv adapter_gradients adapter_span asymmetric batch_noise b
   conversion_outputs 'cuda*'
   evaluation 'forecast_*' gated_adapter gpu_source hardware_aware held_rows hugging_face hybrid_runs in_backward inference 'loops_*' 'lowrank*'
   'peft*' programming readapt recorded_constants recorded_draws reseed retention scratch step_graph steps tile_grid torch_conv torch_cuda torch_recurrent training_step
-  automatic_transfers hardware_counts integer_reads mixed_precision noise_source transfer vector_cells verify_read weight_penalties weight_scaling write_verify)
+  automatic_transfers hardware_counts integer_reads integer_reads_on_gpus mixed_precision noise_source transfer vector_cells verify_read weight_penalties weight_scaling write_verify)
 python_tests() {
   local files=() name
   for name in "${named[@]}"; do files+=(tests/python/test_$name.py); done # $name may hold a *

@@ -11,7 +11,8 @@ mini-batches, so that the evaluations stand beside it. The last column is `pulso
 of the run, halfway to the next transfer: W alone beside the model.
 
 A second table has what transfers cost: pulses, reads and time slots. `--curve N` also reads the
-accuracy every N mini-batches, and `--figure FILE` draws it through the transfers.
+accuracy every N mini-batches, and `--figure FILE` draws it through the transfers. With `--results
+FILES`, tables and figure are those of earlier runs: where several files have a run, of the first.
 """
 
 from __future__ import annotations
@@ -175,14 +176,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where all numbers are written, as JSON")
     parser.add_argument("--curve", type=int, default=0, help="mini-batches between readings")
     parser.add_argument("--figure", type=Path, help="where the accuracy of seed 1 is drawn")
+    parser.add_argument("--results", type=Path, nargs="+", help="files of --out: nothing is run")
     chosen = parser.parse_args()
-    tasks = [
-        (preset, mode, seed, chosen.steps, chosen.data, chosen.curve)
+    wanted = [
+        (preset, mode, seed)
         for preset in chosen.presets
         for mode in chosen.modes
         for seed in range(1, chosen.seeds + 1)
     ]
-    rows = []
+    earlier = [row for file in chosen.results or () for row in json.loads(file.read_text())]
+    found = {(row["preset"], row["mode"], row["seed"]): row for row in reversed(earlier)}
+    rows = [found[name] for name in wanted if name in found]
+    tasks = [] if earlier else [(*name, chosen.steps, chosen.data, chosen.curve) for name in wanted]
     with multiprocessing.get_context("spawn").Pool(chosen.processes) as pool:
         for row in pool.imap(run, tasks):
             rows.append(row)

@@ -104,14 +104,17 @@ def fit(module: Module, folder: Path, *, epochs: int = 3, **options: Any) -> See
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("clip", [None, 0.2])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"gradient_clip_val": 0.2}, {"precision": "bf16-mixed", "gradient_clip_val": 0.2}],
+)
 def test_lightning_s_steps_have_the_bits_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, clip: float | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, options: dict[str, Any]
 ) -> None:
     """With a scheduler, a callback, logs, evaluations and a smaller batch."""
     records = counted(monkeypatch)
     modules = [Module(), Recorded()]
-    options = {"gradient_clip_val": clip, "accelerator": "cpu" if device == "cpu" else "gpu"}
+    options = {"accelerator": "cpu" if device == "cpu" else "gpu", **options}
     own = fit(modules[0], tmp_path, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
@@ -202,7 +205,7 @@ class Returns(Module):
     ("kind", "options", "reason"),
     [
         (Module, {"accumulate_grad_batches": 2}, "accumulate_grad_batches=2 makes one step"),
-        (Module, {"precision": "bf16-mixed"}, "precision='bf16-mixed' is not recorded"),
+        (Module, {"precision": "bf16-true"}, "precision='bf16-true' is not recorded"),
         (Module, {"callbacks": [Amid()]}, r"would not run Amid\.on_after_backward"),
         (
             Module,

@@ -41,7 +41,7 @@ class RecordedSteps:
     mixin. Python code in the model and in `compute_loss` runs only while a step is recorded.
 
     The Trainer makes its own steps, and one warning says why, where a step cannot be recorded: with
-    `gradient_accumulation_steps`, mixed precision, several processes or GPUs, `torch_compile`,
+    `gradient_accumulation_steps`, float16, several processes or GPUs, `torch_compile`,
     `torch_empty_cache_steps`, or callbacks on `on_pre_optimizer_step`. Reasons of `TrainingStep`
     itself, such as random choices on the host, make its steps plain, with its warning.
 
@@ -135,8 +135,9 @@ class RecordedSteps:
             f"gradient_accumulation_steps={args.gradient_accumulation_steps} makes one step of "
             "several backward passes; a larger per_device_train_batch_size with "
             "gradient_accumulation_steps=1 is recorded": args.gradient_accumulation_steps != 1,
-            f"mixed precision ({accelerator.mixed_precision}) is not recorded; leave out bf16=True "
-            "and fp16=True": accelerator.mixed_precision != "no",
+            f"mixed precision ({accelerator.mixed_precision}) is not recorded; bf16=True is": (
+                accelerator.mixed_precision not in {"no", "bf16"}
+            ),
             "torch_compile=True is not recorded; leave it out": args.torch_compile,
             f"torch_empty_cache_steps={args.torch_empty_cache_steps} acts amid a step; leave it "
             "out": args.torch_empty_cache_steps is not None,

@@ -25,7 +25,8 @@ _BETWEEN = (
     "on_before_optimizer_step",
 )
 """Hooks amid a step, which a recorded step would not run."""
-_PRECISIONS = ("32-true", "32", 32)
+_SINGLE = ("32-true", "32", 32)
+_BFLOAT16 = "bf16-mixed"
 _REMEDY = "log it in on_train_batch_end"
 
 
@@ -44,8 +45,8 @@ class RecordedSteps:
     `training_step` runs only while a step is recorded, and sees the `batch_idx` of that time.
 
     Lightning makes its own steps, and one warning says why, where a step cannot be recorded: with
-    `accumulate_grad_batches`, mixed precision, `torch.compile`, several processes, callbacks or
-    methods amid a step, metrics of torchmetrics, or numbers that are no tensors, in
+    `accumulate_grad_batches`, float16, `torch.compile`, several processes, callbacks or methods
+    amid a step, metrics of torchmetrics, or numbers that are no tensors, in
     `training_step`. Reasons of `TrainingStep` itself make its steps plain, with its warning.
 
     Raises:
@@ -106,19 +107,23 @@ class RecordedSteps:
                 )
             return super().training_step(*arguments, **options)  # type: ignore[misc]
         optimizer = self.trainer.optimizers[0]  # type: ignore[attr-defined]
+        amp = self.trainer.precision == _BFLOAT16  # type: ignore[attr-defined]
         step = self._recorded_step
-        if step is None or step.optimizer is not optimizer:
+        if step is None or step.optimizer is not optimizer or step.amp != amp:
             step = BatchStep(
                 self,  # type: ignore[arg-type]
                 optimizer,
                 self._loss_of,
                 before_step=self._clip,
+                amp=amp,
             )
             self._recorded_step = step
         batch, *rest = arguments
         self._arguments = tuple(rest), options
         try:
-            loss, logged = step.step(batch)
+            # Lightning calls this under autocast, but makes backward pass and step outside it.
+            with torch.autocast(self.device.type, enabled=False):  # type: ignore[attr-defined]
+                loss, logged = step.step(batch)
             self._made = True
         finally:
             self._logs = None
@@ -202,8 +207,8 @@ class RecordedSteps:
             "backward passes; larger batches with accumulate_grad_batches=1 are recorded": (
                 trainer.accumulate_grad_batches != 1
             ),
-            f"precision={trainer.precision!r} is not recorded; precision='32-true' is": (
-                trainer.precision not in _PRECISIONS
+            f"precision={trainer.precision!r} is not recorded; '32-true' and 'bf16-mixed' are": (
+                trainer.precision not in (*_SINGLE, _BFLOAT16)
             ),
             "a compiled module is not recorded; fit the module without torch.compile": (
                 getattr(self, "_compiler_ctx", None) is not None

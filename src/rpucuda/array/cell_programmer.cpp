@@ -14,7 +14,7 @@ void CellProgrammer::reserve(const Context &context, const PulsedDevice &array, 
 
 void CellProgrammer::run(const Context &context, PulsedDevice &array,
                          MatrixView<const float> targets, const ProgramSettings &settings,
-                         uint64_t firstSample) {
+                         uint64_t firstSample, const uint32_t *due) {
   reserve(context, array, settings.rounds);
   const bool byColumns = array.rows() > array.cols();
   const int64_t numbers = settings.rounds * std::min(array.rows(), array.cols());
@@ -28,8 +28,10 @@ void CellProgrammer::run(const Context &context, PulsedDevice &array,
   program.byColumns = byColumns;
   program.longest = longest_.data();
   program.counts = counts_.data();
+  program.due = due;
   array.program(context, program);
-  forEach(context, numbers, SlotAdder{longest_.data(), counts_.data()});
+  forEach(context, std::min(numbers, SlotAdder::kParts),
+          SlotAdder{longest_.data(), numbers, counts_.data()});
 }
 
 }  // namespace pulsora

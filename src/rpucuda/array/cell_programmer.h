@@ -20,9 +20,10 @@ class CellProgrammer {
   /// Reserves storage for run() onto `array`, which then cannot run out of memory.
   void reserve(const Context &context, const PulsedDevice &array, int rounds);
   /// Leads the cells of `array` to `targets` [rows, cols], weights as reads see them. Round r draws
-  /// as sample firstSample + r of the array.
+  /// as sample firstSample + r of the array. With `due`, a number on the backend of `context`,
+  /// nothing happens if that is 0.
   void run(const Context &context, PulsedDevice &array, MatrixView<const float> targets,
-           const ProgramSettings &settings, uint64_t firstSample);
+           const ProgramSettings &settings, uint64_t firstSample, const uint32_t *due = nullptr);
   /// Counts of the latest run(), in memory of its backend.
   const ProgramCounts *counts() const { return counts_.data(); }
 

@@ -18,6 +18,7 @@ struct ProgramCounts {
   uint64_t most;     ///< largest number of pulses of a cell
   int64_t error;     ///< sum of target - weight
   uint64_t square;   ///< sum of its squares
+  uint64_t batches;  ///< of cells that a GPU's blocks have begun; 0 on a CPU
 
   static constexpr float kErrorParts = 256.0f;
   static constexpr float kMostError = 65536.0f;
@@ -53,6 +54,7 @@ struct CellProgram {
   bool byColumns;     // whether lines, whose cells are pulsed together, are columns
   uint32_t *longest;  // [rounds, lines]: most pulses of a cell of the line; 0 before
   ProgramCounts *counts;
+  const uint32_t *due;  // one; nothing is done if it is 0. null: always due
 };
 
 /// A cell between the rounds of a CellProgram.
@@ -65,8 +67,8 @@ struct ProgramState {
   PULSORA_HD float error() const { return target - seen; }
 };
 
-/// The rounds of a CellProgram for one cell: begin(), then pulses() and take() until there are no
-/// more pulses, and end().
+/// The rounds of a CellProgram for one cell: begin(), then pulses(), which are applied, and read()
+/// until there are no more, and end().
 template <class Device>
 struct ProgramCell {
   using Response = typename Device::Response;
@@ -78,13 +80,15 @@ struct ProgramCell {
   PULSORA_HD uint32_t operator()(const Array &a, int64_t i, ProgramCounts &mine) const {
     const int64_t row = i / a.cols;
     const int64_t col = i - row * a.cols;
+    const bool turned = isTurned(col);
     ProgramState c = begin(a, i, row, col);
     Response r{};
     Philox4 stepWords{};  // of the normals below: the samples of eight rounds share a block
     Philox4 writingWords{};
     for (int round = 0; round < program.rounds && !isDone(c); ++round) {
       if (c.sent == 0) r = a.response(i);
-      const int n = pulses(a, r, c, col, round);
+      const bool up = (c.error() > 0.0f) != turned;
+      const int n = pulses(a, r, c, up, round);
       if (n == 0) break;
       const uint64_t sample = sampleOf(round);
       const auto cell = static_cast<uint64_t>(i);
@@ -98,7 +102,8 @@ struct ProgramCell {
           writingWords = draw(a.key, Purpose::WriteNoise, cell, next >> 3, 0);
         xi = normalOf(writingWords, static_cast<uint32_t>(next));
       }
-      take(a, r, i, n, round, z, xi, c);
+      c.weight = applyPulses<Device>(c.weight, n, up, r, a.params, z, a.key, cell, sample);
+      read(i, n, xi, c);
       raiseLongest(a, row, col, round, n);
       ++mine.reads;
     }
@@ -116,34 +121,35 @@ struct ProgramCell {
   PULSORA_HD bool isDone(const ProgramState &c) const {
     return pulsora::abs(c.error()) <= program.tolerance;
   }
-  /// The pulses of one round for a cell that is not done, negative if they are pulses down. 0 where
-  /// they cannot help: at a bound, unless new write noise may, and within half a step of the
-  /// target, unless steps differ from pulse to pulse.
+  /// Whether the weights of a column are the negative stored ones.
+  PULSORA_HD bool isTurned(int64_t col) const {
+    return program.frame.signs && program.frame.signs[col] < 0.0f;
+  }
+  /// The pulses of one round for a cell that is not done. 0 where they cannot help: at a bound,
+  /// unless new write noise may, and within half a step of the target, unless steps differ from
+  /// pulse to pulse.
   template <class Array>
-  PULSORA_HD int pulses(const Array &a, const Response &r, const ProgramState &c, int64_t col,
+  PULSORA_HD int pulses(const Array &a, const Response &r, const ProgramState &c, bool up,
                         int round) const {
-    const float error = c.error();
-    const bool turned = program.frame.signs && program.frame.signs[col] < 0.0f;
-    const bool up = (error > 0.0f) != turned;
-    const int n = pulsesTowards(a, r, c.weight, pulsora::abs(error), up, round);
-    return up ? n : -n;
+    const float w = c.weight;
+    const float error = pulsora::abs(c.error());
+    const float step = pulsora::abs(clipWeight(Device::pulse(w, up, r, a.params, 0.0f), r) - w);
+    const float rest = pulsora::max(error - 2.0f * program.writeNoise, 0.0f);
+    if (step == 0.0f) return program.writeNoise > error ? 1 : 0;
+    const bool varies = program.writeNoise > 0.0f || a.params.dw_min_std > 0.0f;
+    if (!varies && 2.0f * error < step) return 0;
+    const float most = program.most / static_cast<float>(round + 1);
+    return static_cast<int>(pulsora::max(pulsora::rint(pulsora::min(rest / step, most)), 1.0f));
   }
   /// The sample that a round draws as; its write noise draws as the next one.
   PULSORA_HD uint64_t sampleOf(int round) const {
     return program.firstSample + static_cast<uint64_t>(round);
   }
-  /// Gives a cell the pulses of a round and reads it, with the normals z of its steps and xi of its
-  /// write noise.
-  template <class Array>
-  PULSORA_HD void take(const Array &a, const Response &r, int64_t i, int pulses, int round, float z,
-                       float xi, ProgramState &c) const {
-    const bool up = pulses > 0;
-    const int n = up ? pulses : -pulses;
-    c.weight = applyPulses<Device>(c.weight, n, up, r, a.params, z, a.key, static_cast<uint64_t>(i),
-                                   sampleOf(round));
+  /// Reads a cell after the pulses of a round, with the normal xi of its write noise.
+  PULSORA_HD void read(int64_t i, int pulses, float xi, ProgramState &c) const {
     c.seen = program.frame.seen(c.weight, i);
     if (program.writeNoise > 0.0f) c.seen = pulsora::fma(program.writeNoise, xi, c.seen);
-    c.sent += static_cast<uint32_t>(n);
+    c.sent += static_cast<uint32_t>(pulses);
   }
   /// Makes `pulses` known to the slots of a round.
   template <class Array>
@@ -151,7 +157,7 @@ struct ProgramCell {
                                int pulses) const {
     const int64_t lines = program.byColumns ? a.cols : a.rows;
     atomicRaiseTo(program.longest + round * lines + (program.byColumns ? col : row),
-                  static_cast<uint32_t>(pulses > 0 ? pulses : -pulses));
+                  static_cast<uint32_t>(pulses));
   }
   /// Writes cell i, and counts it and its first read.
   template <class Array>
@@ -170,19 +176,6 @@ struct ProgramCell {
     mine.error += whole;
     mine.square += static_cast<uint64_t>(whole * whole);
   }
-
- private:
-  template <class Array>
-  PULSORA_HD int pulsesTowards(const Array &a, const Response &r, float w, float error, bool up,
-                               int round) const {
-    const float step = pulsora::abs(clipWeight(Device::pulse(w, up, r, a.params, 0.0f), r) - w);
-    const float rest = pulsora::max(error - 2.0f * program.writeNoise, 0.0f);
-    if (step == 0.0f) return program.writeNoise > error ? 1 : 0;
-    const bool varies = program.writeNoise > 0.0f || a.params.dw_min_std > 0.0f;
-    if (!varies && 2.0f * error < step) return 0;
-    const float most = program.most / static_cast<float>(round + 1);
-    return static_cast<int>(pulsora::max(pulsora::rint(pulsora::min(rest / step, most)), 1.0f));
-  }
 };
 
 /// Clears the numbers of a program before it runs: element `size` is the counts.
@@ -200,13 +193,19 @@ struct ProgramStart {
   }
 };
 
-/// Adds up the time slots of a program's lines and rounds.
+/// Adds up the time slots of a program's lines and rounds. Element i of work has every kParts-th of
+/// the numbers.
 struct SlotAdder {
+  static constexpr int64_t kParts = 1024;
+
   const uint32_t *longest;
+  int64_t size;
   ProgramCounts *counts;
 
   PULSORA_HD void operator()(int64_t i) const {
-    if (longest[i] > 0) atomicAddTo(&counts->slots, static_cast<uint64_t>(longest[i]));
+    uint64_t slots = 0;
+    for (int64_t k = i; k < size; k += kParts) slots += longest[k];
+    if (slots > 0) atomicAddTo(&counts->slots, slots);
   }
 };
 

@@ -37,6 +37,22 @@ PULSORA_HD float onePulse(float w, bool up, const typename Device::Response &r,
   return clipWeight(Device::pulse(w, up, r, p, xi), r);
 }
 
+/// Pulses `first`, a multiple of 8, to last - 1 of those that sequentialPulses() takes, without
+/// pulse 0.
+template <class Device, class Key>
+PULSORA_HD float laterPulses(float w, uint32_t first, uint32_t last, bool up,
+                             const typename Device::Response &r, const typename Device::Params &p,
+                             const Key &key, uint64_t cell, uint64_t sample) {
+  Philox4 block{};
+  for (uint32_t k = first; k < last; k += 2) {  // pulses k and k + 1
+    if ((k & 7U) == 0) block = draw(key, Purpose::CyclePulse, cell, sample, k >> 3);
+    const NormalPair pair = normalPair16(wordOf(block, (k & 7U) >> 1));
+    if (k > 0) w = onePulse<Device>(w, up, r, p, pair.z0);
+    if (k + 1 < last) w = onePulse<Device>(w, up, r, p, pair.z1);
+  }
+  return w;
+}
+
 /// n >= 1 pulses one after another, with the bounds after each. Pulse 0 takes the sample's own
 /// normal `z`, that is normalOfSample(key, CycleNoise, cell, sample); pulse k >= 1 takes the normal
 /// k % 8 of normal8(draw(key, CyclePulse, cell, sample, k / 8)).
@@ -46,15 +62,7 @@ PULSORA_HD float sequentialPulses(float w, int n, bool up, const typename Device
                                   uint64_t cell, uint64_t sample) {
   w = onePulse<Device>(w, up, r, p, z);
   if (n == 1) return w;
-  const auto pulses = static_cast<uint32_t>(n);
-  Philox4 block{};
-  for (uint32_t k = 0; k < pulses; k += 2) {  // pulses k and k + 1
-    if ((k & 7U) == 0) block = draw(key, Purpose::CyclePulse, cell, sample, k >> 3);
-    const NormalPair pair = normalPair16(wordOf(block, (k & 7U) >> 1));
-    if (k > 0) w = onePulse<Device>(w, up, r, p, pair.z0);
-    if (k + 1 < pulses) w = onePulse<Device>(w, up, r, p, pair.z1);
-  }
-  return w;
+  return laterPulses<Device>(w, 0, static_cast<uint32_t>(n), up, r, p, key, cell, sample);
 }
 
 /// n >= 1 pulses in closed form; `holds` tells whether the result may replace pulses one by one
@@ -88,6 +96,44 @@ PULSORA_HD float applyPulses(float w, int n, bool up, const typename Device::Res
                              uint64_t cell, uint64_t sample) {
   if (n == 0) return w;
   return applyPulses<Device>(w, pulseSum(static_cast<float>(n), p), up, r, p, z, key, cell, sample);
+}
+
+/// A part of applyPulses(): with `first` = 0 its beginning, or else pulses `first` and further of
+/// those that are taken one by one, up to `most` at a time (both multiples of 8). Returns how many
+/// of the n >= 1 pulses are taken then. `z` counts at the beginning only.
+template <class Device, class Key>
+PULSORA_HD int applyPart(float &w, int n, int first, int most, bool up,
+                         const typename Device::Response &r, const typename Device::Params &p,
+                         float z, const Key &key, uint64_t cell, uint64_t sample) {
+  if (first == 0) {
+    if constexpr (kHasClosedForm<Device>) {
+      bool holds = false;
+      const PulseSum sum = pulseSum(static_cast<float>(n), p);
+      const float closed = closedPulses<Device>(w, sum, up, r, p, z, holds);
+      if (holds || n == 1) {
+        w = closed;
+        return n;
+      }
+    }
+    w = onePulse<Device>(w, up, r, p, z);
+    if (n == 1) return n;
+  }
+  const int last = n - first < most ? n : first + most;
+  w = laterPulses<Device>(w, static_cast<uint32_t>(first), static_cast<uint32_t>(last), up, r, p,
+                          key, cell, sample);
+  return last;
+}
+
+/// Whether applyPulses() takes n >= 1 pulses one by one.
+template <class Device>
+PULSORA_HD bool areOneByOne(float w, int n, bool up, const typename Device::Response &r,
+                            const typename Device::Params &p) {
+  if (n == 1) return false;
+  if constexpr (kHasClosedForm<Device>) {
+    const PulseSum sum = pulseSum(static_cast<float>(n), p);
+    return !closedFormHolds(w, Device::pulses(w, sum, up, r, p), r, p);
+  }
+  return true;
 }
 
 /// Whether samples of up to `most` pulses may take closed forms, judged by their skewness alone.

@@ -92,7 +92,8 @@ void PulseTransfer::program(const Context &context, PulsedDevice &to,
   const uint64_t firstSample = count() * static_cast<uint64_t>(rule_.program.rounds);
   const auto before = verifier ? verifier->begin(context, to, count()) : to.weights();
   forEach(context, to.size(), TransferTargets{before, factors, rule_.lr, delta_.data()});
-  leadToTargets(context, to, firstSample, verifier);
+  leadToTargets(context, to, firstSample, verifier, nullptr);
+  if (!verifier) forEach(context, to.size(), MissingWeights{to.weights(), delta_.data()});
 }
 
 void PulseTransfer::revise(const Context &context, PulsedDevice &to, const HeldLines &held,
@@ -101,22 +102,22 @@ void PulseTransfer::revise(const Context &context, PulsedDevice &to, const HeldL
   const auto before = verifier ? verifier->goOn(context, transfer) : to.weights();
   forEach(context, to.size(), RevisedTargets{before, held, delta_.data()});
   leadToTargets(context, to,
-                kRevisionSamples + transfer * static_cast<uint64_t>(rule_.program.rounds),
-                verifier);
+                kRevisionSamples + transfer * static_cast<uint64_t>(rule_.program.rounds), verifier,
+                held.any);
   ledger_.revise(context, to, verifier ? verifier->counts() : programmer_.counts(),
                  rule_.program.tolerance, verifier == nullptr, held.any);
 }
 
-// Leads the cells to the targets in delta_, which then holds what is missing.
+// Leads the cells to the targets in delta_, where a verifier leaves what is missing. Without one,
+// nothing happens if *due is 0.
 void PulseTransfer::leadToTargets(const Context &context, PulsedDevice &to, uint64_t firstSample,
-                                  CellVerifier *verifier) {
+                                  CellVerifier *verifier, const uint32_t *due) {
   if (verifier) {
     verifier->run(context, to, delta_.data(), firstSample);
     return;
   }
   programmer_.run(context, to, rowMajor<const float>(delta_.data(), to.rows(), to.cols()),
-                  rule_.program, firstSample);
-  forEach(context, to.size(), MissingWeights{to.weights(), delta_.data()});
+                  rule_.program, firstSample, due);
 }
 
 void PulseTransfer::sendTrains(const Context &context, PulsedDevice &to,

@@ -42,7 +42,7 @@ class PulseTransfer {
               CellVerifier *verifier);
 
   /// The weights that the latest transfer by TransferMode::WriteVerify left missing, as its reads
-  /// saw it, a matrix of the size of the array; valid until the next run(), within
+  /// saw it, a matrix of the size of the array; valid until the next run() or revise(), within
   /// its operation (core/scratch.h).
   MatrixView<const float> missing(const PulsedDevice &to) const {
     return rowMajor<const float>(delta_.data(), to.rows(), to.cols());
@@ -69,7 +69,7 @@ class PulseTransfer {
   void program(const Context &context, PulsedDevice &to, const TransferFactors &factors,
                CellVerifier *verifier);
   void leadToTargets(const Context &context, PulsedDevice &to, uint64_t firstSample,
-                     CellVerifier *verifier);
+                     CellVerifier *verifier, const uint32_t *due);
   void writeDigitally(const Context &context, PulsedDevice &to, const TransferFactors &factors);
   /// Sample numbers that an attempt takes, whether it needs them or not.
   uint64_t samplesPerSending() const {

@@ -233,6 +233,7 @@ struct Kernels {
                       int64_t end, void *) {
     const Array<Device> array = Array<Device>::of(a);
     const ProgramCell<Device> work{program};
+    if (program.due && *program.due == 0) return;
     ProgramCounts mine{};
     uint64_t pulses = 0;
     for (int64_t i = begin; i < end; ++i) pulses += work(array, i, mine);

@@ -92,10 +92,11 @@ struct ModelLaunches {
 
   static void program(const CellArray &array, const CellProgram &program, uint64_t *sent,
                       int64_t begin, int64_t end, void *stream) {
+    constexpr int64_t kProgramBlocks = 792;  // six of each processor of the largest cards
     if (begin >= end) return;
-    Launcher::template launch<ModelKernel::Program>(stream, gridFor(end - begin, kProgramCells),
-                                                    kProgramThreads, Array<Device>::of(array),
-                                                    ProgramCell<Device>{program}, sent, begin, end);
+    Launcher::template launch<ModelKernel::Program>(
+        stream, gridFor(end - begin, kProgramThreads, kProgramBlocks), kProgramThreads,
+        Array<Device>::of(array), ProgramCell<Device>{program}, sent, begin, end);
   }
 
   template <ModelKernel kernel, int kArrays>

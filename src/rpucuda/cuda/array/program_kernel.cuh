@@ -7,38 +7,38 @@
 
 // Program and verify on a GPU. Cells differ in the rounds that they need, and in the pulses of a
 // round: threads that stay with their cells would wait for the worst cell of their warp. So a block
-// sorts its cells before each round by the steps that they take one by one, and its warps take
-// neighbours of this order.
+// keeps many cells under way in slots of shared memory. It goes through all of them in steps of one
+// round, or of some pulses of a long one, in the order of the work that is left, so that the
+// threads of a warp have about the same; then slots of finished cells are filled again. All blocks
+// take their cells from one queue, in batches.
 
 namespace pulsora {
 namespace gpu {
 
-/// Whether a cell takes n >= 1 pulses one by one, and not in closed form.
-template <class Device>
-__device__ bool areOneByOne(float w, int n, bool up, const typename Device::Response &r,
-                            const typename Device::Params &p) {
-  if constexpr (kHasClosedForm<Device>) {
-    if (n == 1) return true;
-    const PulseSum sum = pulseSum(static_cast<float>(n), p);
-    return !closedFormHolds(w, Device::pulses(w, sum, up, r, p), r, p);
-  }
-  return true;
-}
-
-/// The cells of a block between rounds, in shared memory.
-struct ProgrammedCells {
-  static constexpr int kBins = 12;  // of steps, by powers of two
+/// The cells of a block that are under way, in shared memory.
+struct ProgramSlots {
+  static constexpr int kPart = 32;  // most pulses one by one in a step
+  static constexpr int kBins = 6;   // of such pulses, by powers of two
   static constexpr int kSums = 6;
-  static constexpr uint16_t kDone = 0xFFFF;
+  static constexpr uint16_t kNone = 0xFFFF;
 
-  ProgramState states[kProgramCells];
-  int pulses[kProgramCells];       // of the coming round
-  uint16_t places[kProgramCells];  // bin and number within it, or kDone
-  uint16_t order[kProgramCells];   // cells that get pulses, those with most steps first
-  unsigned counts[kBins];          // of cells, by bin
+  ProgramState states[kProgramSlots];
+  uint32_t batches[kProgramSlots];  // and in them, places of the cells
+  int pulses[kProgramSlots];        // of the round; negative: down
+  int taken[kProgramSlots];         // of these
+  uint8_t inBatch[kProgramSlots];
+  uint8_t rounds[kProgramSlots];   // that have ended
+  uint16_t places[kProgramSlots];  // bin and number within it, or kNone for an empty slot
+  uint16_t order[kProgramSlots];   // slots with cells, those with most work first
+  uint16_t empty[kProgramSlots];   // slots without
+  unsigned counts[kBins];          // of slots, by bin
   unsigned starts[kBins];          // of each bin in `order`
-  unsigned total;                  // of cells in `order`
+  unsigned total;                  // of slots in `order`
   unsigned next;                   // that no warp has taken yet
+  unsigned vacant;                 // number of empty slots
+  unsigned long long batch;        // the latest that was begun
+  bool more;                       // whether the queue has further ones
+  bool begins;                     // whether `batch` begins now
   unsigned long long sums[kSums];  // of ProgramCounts, and of pulses
   unsigned most;                   // pulses of a cell
 };
@@ -50,173 +50,237 @@ __device__ inline uint64_t warpSumOf64(uint64_t value) {
   return value;
 }
 
-/// Carries out the rounds of a program for cells first ... first + count - 1, by a whole block.
+/// Carries out a program for the cells that a block takes of [begin, begin + count).
 template <class Device>
 struct BlockProgram {
+  static constexpr int kEach = 2;  // cells of a thread in a batch
+  static constexpr unsigned kBatch = kEach * kProgramThreads;
+  static_assert(kBatch <= 256 && kBatch <= kProgramSlots, "places in a batch are bytes");
+
   const Array<Device> &array;
   const ProgramCell<Device> &work;
-  ProgrammedCells &cells;
-  int64_t first;
-  int count;
-  int64_t firstRow;
-  int64_t firstCol;
+  ProgramSlots &slots;
+  int64_t begin;
+  int64_t count;
+  ProgramCounts mine;  // of this thread
+  uint64_t sent;
+  unsigned most;
 
-  /// Place of a cell of the block in the array.
-  __device__ void locate(int c, int64_t &row, int64_t &col) const {
-    row = firstRow;
-    col = firstCol + c;
-    if (col < array.cols) return;
-    const int64_t down = col / array.cols;
-    row += down;
-    col -= down * array.cols;
+  __device__ void run() {
+    clear();
+    for (;;) {
+      fill();
+      const unsigned total = sort();
+      if (total == 0) break;  // then the queue is empty too
+      step(total);
+    }
+    add();
   }
 
-  /// Reads the cells, and decides the pulses of the first round.
-  __device__ void begin() const {
-    for (int base = 0; base < count; base += kProgramThreads) {
-      const int c = base + static_cast<int>(threadIdx.x);
-      int bin = -1;
-      if (c < count) {
-        int64_t row = 0;
-        int64_t col = 0;
-        locate(c, row, col);
-        const ProgramState state = work.begin(array, first + c, row, col);
-        cells.states[c] = state;
-        if (work.program.rounds > 0 && !work.isDone(state))
-          bin = plan(c, state, array.response(first + c), col, 0);
-      }
-      file(c, bin);
+ private:
+  __device__ void clear() const {
+    for (int s = static_cast<int>(threadIdx.x); s < kProgramSlots; s += kProgramThreads) {
+      slots.places[s] = ProgramSlots::kNone;
+      slots.empty[s] = static_cast<uint16_t>(s);
+    }
+    if (threadIdx.x < ProgramSlots::kBins) slots.counts[threadIdx.x] = 0;
+    if (threadIdx.x < ProgramSlots::kSums) slots.sums[threadIdx.x] = 0;
+    if (threadIdx.x == 0) {
+      slots.vacant = kProgramSlots;
+      slots.most = 0;
+      slots.more = true;
+      slots.begins = false;
     }
   }
 
-  /// Orders the cells by the steps of the coming round; returns the number of those with pulses.
+  /// Begins batches of cells while there are slots for them.
+  __device__ void fill() {
+    for (;;) {
+      __syncthreads();
+      if (threadIdx.x == 0 && slots.more) takeBatch();
+      __syncthreads();
+      if (!slots.begins) return;
+      const auto first = static_cast<int64_t>(slots.batch) * kBatch + threadIdx.x;
+      ProgramState states[kEach];
+      int64_t cols[kEach];
+#pragma unroll
+      for (int e = 0; e < kEach; ++e) {
+        const int64_t cell = first + e * kProgramThreads;
+        if (cell >= count) continue;
+        const int64_t i = begin + cell;
+        const int64_t row = i / array.cols;
+        cols[e] = i - row * array.cols;
+        states[e] = work.begin(array, i, row, cols[e]);
+      }
+#pragma unroll
+      for (int e = 0; e < kEach; ++e) {
+        const int64_t cell = first + e * kProgramThreads;
+        int slot = kProgramSlots;
+        int bin = -1;
+        if (cell < count) beginCell(cell, states[e], cols[e], slot, bin);
+        file(slot, bin);
+      }
+    }
+  }
+
+  /// Takes a batch from the queue if there is room; by thread 0.
+  __device__ void takeBatch() const {
+    slots.begins = slots.vacant >= kBatch;
+    if (!slots.begins) return;
+    slots.batch =
+        atomicAdd(reinterpret_cast<unsigned long long *>(&work.program.counts->batches), 1ULL);
+    slots.more = slots.begins = static_cast<int64_t>(slots.batch) * kBatch < count;
+  }
+
+  __device__ void beginCell(int64_t cell, const ProgramState &state, int64_t col, int &slot,
+                            int &bin) {
+    const int64_t i = begin + cell;
+    if (work.program.rounds > 0 && !work.isDone(state)) {
+      const typename Device::Response r = array.response(i);
+      const bool up = (state.error() > 0.0f) != work.isTurned(col);
+      const int n = work.pulses(array, r, state, up, 0);
+      if (n > 0) {
+        slot = slots.empty[atomicSub(&slots.vacant, 1U) - 1];
+        slots.batches[slot] = static_cast<uint32_t>(cell / kBatch);
+        slots.inBatch[slot] = static_cast<uint8_t>(cell % kBatch);
+        bin = plan(slot, state, r, n, up, 0);
+        return;
+      }
+    }
+    work.end(array, i, state, mine);
+  }
+
+  /// Orders the slots by their work; returns the number of those with cells.
   __device__ unsigned sort() const {
     __syncthreads();
-    if (threadIdx.x < 32) {
-      constexpr int kBins = ProgrammedCells::kBins;
-      const int lane = static_cast<int>(threadIdx.x);
-      const int bin = kBins - 1 - lane;
-      const unsigned size = bin >= 0 ? cells.counts[bin] : 0U;
-      unsigned end = size;
-#pragma unroll
-      for (int back = 1; back < 32; back *= 2) {
-        const unsigned before = __shfl_up_sync(0xFFFFFFFFU, end, back);
-        if (lane >= back) end += before;
+    if (threadIdx.x == 0) {
+      unsigned total = 0;
+      for (int bin = ProgramSlots::kBins - 1; bin >= 0; --bin) {
+        slots.starts[bin] = total;
+        total += slots.counts[bin];
+        slots.counts[bin] = 0;
       }
-      if (bin >= 0) {
-        cells.starts[bin] = end - size;
-        cells.counts[bin] = 0;
-      }
-      if (lane == 31) {
-        cells.total = end;
-        cells.next = 0;
-      }
+      slots.total = total;
+      slots.next = 0;
     }
     __syncthreads();
-    const unsigned total = cells.total;
+    const unsigned total = slots.total;
     if (total == 0) return 0;
-    for (int c = static_cast<int>(threadIdx.x); c < count; c += kProgramThreads) {
-      const unsigned place = cells.places[c];
-      if (place == ProgrammedCells::kDone) continue;
-      cells.order[cells.starts[place / kProgramCells] + place % kProgramCells] =
-          static_cast<uint16_t>(c);
+    for (int s = static_cast<int>(threadIdx.x); s < kProgramSlots; s += kProgramThreads) {
+      const unsigned place = slots.places[s];
+      if (place == ProgramSlots::kNone) continue;
+      slots.order[slots.starts[place / kProgramSlots] + place % kProgramSlots] =
+          static_cast<uint16_t>(s);
     }
     __syncthreads();
     return total;
   }
 
-  /// A round for the `total` cells of the order, and the decision about the next one. Returns the
-  /// number of cells that this thread has treated, and adds their pulses to `sent`.
-  __device__ unsigned pulse(unsigned total, int round, uint64_t &sent) const {
-    unsigned treated = 0;
+  /// A step of all cells in the order.
+  __device__ void step(unsigned total) {
     for (;;) {
       unsigned k = 0;
-      if (threadIdx.x % 32 == 0) k = atomicAdd(&cells.next, 32U);
+      if (threadIdx.x % 32 == 0) k = atomicAdd(&slots.next, 32U);
       k = __shfl_sync(0xFFFFFFFFU, k, 0);
-      if (k >= total) return treated;
+      if (k >= total) return;
       k += threadIdx.x % 32;
-      int c = 0;
+      int slot = kProgramSlots;
       int bin = -1;
       if (k < total) {
-        c = cells.order[k];
-        bin = pulseCell(c, round, sent);
-        ++treated;
-      } else {
-        c = count;
+        slot = slots.order[k];
+        bin = stepCell(slot);
       }
-      file(c, bin);
+      file(slot, bin);
     }
   }
 
-  /// Writes the cells and counts them; `treated` and `pulses` are this thread's rounds.
-  __device__ void end(unsigned treated, uint64_t pulses) const {
-    ProgramCounts mine{};
-    unsigned most = 0;
-    for (int c = static_cast<int>(threadIdx.x); c < count; c += kProgramThreads) {
-      const ProgramState state = cells.states[c];
-      work.end(array, first + c, state, mine);
-      most = state.sent > most ? state.sent : most;
-    }
-    const uint64_t sums[] = {mine.cells,           mine.outside,
-                             mine.reads + treated, static_cast<uint64_t>(mine.error),
-                             mine.square,          pulses};
-#pragma unroll
-    for (int k = 0; k < ProgrammedCells::kSums; ++k) {
-      const uint64_t sum = warpSumOf64(sums[k]);
-      if (threadIdx.x % 32 == 0) atomicAdd(&cells.sums[k], static_cast<unsigned long long>(sum));
-    }
-    if (most > 0) atomicMax(&cells.most, most);
-  }
-
- private:
-  /// Decides the pulses of a round; returns the bin of their steps, or -1 for none.
-  __device__ int plan(int c, const ProgramState &state, const typename Device::Response &r,
-                      int64_t col, int round) const {
-    const int pulses = work.pulses(array, r, state, col, round);
-    cells.pulses[c] = pulses;
-    if (pulses == 0) return -1;
-    const int n = pulses > 0 ? pulses : -pulses;
-    if (!areOneByOne<Device>(state.weight, n, pulses > 0, r, array.params)) return 0;
-    const int bin = 31 - __clz(n);
-    return bin < ProgrammedCells::kBins ? bin : ProgrammedCells::kBins - 1;
-  }
-
-  __device__ int pulseCell(int c, int round, uint64_t &sent) const {
-    const int64_t i = first + c;
-    int64_t row = 0;
-    int64_t col = 0;
-    locate(c, row, col);
+  /// A step of one cell; returns the bin of its next one, or -1 if it is finished.
+  __device__ int stepCell(int slot) {
+    const int64_t i =
+        begin + static_cast<int64_t>(slots.batches[slot]) * kBatch + slots.inBatch[slot];
     const typename Device::Response r = array.response(i);
-    ProgramState state = cells.states[c];
-    const int pulses = cells.pulses[c];
+    ProgramState state = slots.states[slot];
+    const int pulses = slots.pulses[slot];
+    const int before = slots.taken[slot];
+    const int round = slots.rounds[slot];
+    const bool up = pulses > 0;
+    const int n = up ? pulses : -pulses;
     const uint64_t sample = work.sampleOf(round);
     const auto cell = static_cast<uint64_t>(i);
-    const float z = normalOfSample(array.key, Purpose::CycleNoise, cell, sample);
+    float z = 0.0f;
+    if (before == 0) z = normalOfSample(array.key, Purpose::CycleNoise, cell, sample);
+    const int taken = applyPart<Device>(state.weight, n, before, ProgramSlots::kPart, up, r,
+                                        array.params, z, array.key, cell, sample);
+    if (taken < n) {
+      slots.states[slot].weight = state.weight;
+      slots.taken[slot] = taken;
+      return binOf(n - taken);
+    }
     float xi = 0.0f;
     if (work.program.writeNoise > 0.0f)
       xi = normalOfSample(array.key, Purpose::WriteNoise, cell, sample + 1);
-    work.take(array, r, i, pulses, round, z, xi, state);
-    work.raiseLongest(array, row, col, round, pulses);
-    sent += static_cast<uint64_t>(pulses > 0 ? pulses : -pulses);
-    cells.states[c] = state;
-    if (round + 1 == work.program.rounds || work.isDone(state)) return -1;
-    return plan(c, state, r, col, round + 1);
+    work.read(i, n, xi, state);
+    const int64_t row = i / array.cols;
+    const int64_t col = i - row * array.cols;
+    work.raiseLongest(array, row, col, round, n);
+    ++mine.reads;
+    sent += static_cast<uint64_t>(n);
+    if (round + 1 < work.program.rounds && !work.isDone(state)) {
+      const bool nextUp = (state.error() > 0.0f) != work.isTurned(col);
+      const int next = work.pulses(array, r, state, nextUp, round + 1);
+      if (next > 0) return plan(slot, state, r, next, nextUp, round + 1);
+    }
+    work.end(array, i, state, mine);
+    most = state.sent > most ? state.sent : most;
+    slots.empty[atomicAdd(&slots.vacant, 1U)] = static_cast<uint16_t>(slot);
+    return -1;
   }
 
-  /// Puts cell c, if it is one of the block, into a bin; for all lanes of a warp.
-  __device__ void file(int c, int bin) const {
+  /// Keeps a round to come; returns its bin.
+  __device__ int plan(int slot, const ProgramState &state, const typename Device::Response &r,
+                      int n, bool up, int round) const {
+    slots.states[slot] = state;
+    slots.pulses[slot] = up ? n : -n;
+    slots.taken[slot] = 0;
+    slots.rounds[slot] = static_cast<uint8_t>(round);
+    return areOneByOne<Device>(state.weight, n, up, r, array.params) ? binOf(n) : 0;
+  }
+  __device__ static int binOf(int pulses) {
+    const int bin = 31 - __clz(pulses);
+    return bin < ProgramSlots::kBins ? bin : ProgramSlots::kBins - 1;
+  }
+
+  /// Puts a slot, if it is one, into a bin, or notes that it is empty; for all lanes of a warp.
+  __device__ void file(int slot, int bin) const {
     const unsigned lane = threadIdx.x % 32;
     const unsigned alike = __match_any_sync(0xFFFFFFFFU, bin);
     const int leader = __ffs(static_cast<int>(alike)) - 1;
     unsigned at = 0;
     if (static_cast<int>(lane) == leader && bin >= 0)
-      at = atomicAdd(&cells.counts[bin], static_cast<unsigned>(__popc(alike)));
+      at = atomicAdd(&slots.counts[bin], static_cast<unsigned>(__popc(alike)));
     at = __shfl_sync(0xFFFFFFFFU, at, leader);
-    if (c >= count) return;
+    if (slot == kProgramSlots) return;
     at += static_cast<unsigned>(__popc(alike & ((1U << lane) - 1U)));
-    cells.places[c] = bin < 0
-                          ? ProgrammedCells::kDone
-                          : static_cast<uint16_t>(static_cast<unsigned>(bin) * kProgramCells + at);
+    const unsigned place = static_cast<unsigned>(bin) * kProgramSlots + at;
+    slots.places[slot] = bin < 0 ? ProgramSlots::kNone : static_cast<uint16_t>(place);
+  }
+
+  /// Adds what all threads have counted to the program's counts; thread 0 returns the pulses.
+  __device__ void add() {
+    const uint64_t sums[] = {
+        mine.cells, mine.outside, mine.reads, static_cast<uint64_t>(mine.error), mine.square, sent};
+#pragma unroll
+    for (int k = 0; k < ProgramSlots::kSums; ++k) {
+      const uint64_t sum = warpSumOf64(sums[k]);
+      if (threadIdx.x % 32 == 0) atomicAdd(&slots.sums[k], static_cast<unsigned long long>(sum));
+    }
+    if (most > 0) atomicMax(&slots.most, most);
+    __syncthreads();
+    mine = {slots.sums[0], slots.sums[1],
+            slots.sums[2], 0,
+            slots.most,    static_cast<int64_t>(slots.sums[3]),
+            slots.sums[4], 0};
+    sent = slots.sums[5];
   }
 };
 
@@ -226,40 +290,14 @@ __global__ void __launch_bounds__(kProgramThreads, 6)
     programKernel(Array<Device> array, ProgramCell<Device> work, uint64_t *sent, int64_t begin,
                   int64_t end) {
   awaitEarlier();
-  __shared__ ProgrammedCells cells;
-  if (threadIdx.x < ProgrammedCells::kBins) cells.counts[threadIdx.x] = 0;
-  if (threadIdx.x < ProgrammedCells::kSums) cells.sums[threadIdx.x] = 0;
-  if (threadIdx.x == 0) cells.most = 0;
-  __syncthreads();
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kProgramCells;
-  for (int64_t first = begin + static_cast<int64_t>(blockIdx.x) * kProgramCells; first < end;
-       first += stride) {
-    const int64_t rest = end - first;
-    const int64_t row = first / array.cols;
-    const int count = static_cast<int>(rest < kProgramCells ? rest : kProgramCells);
-    const BlockProgram<Device> block{
-        array, work, cells, first, count, row, first - row * array.cols};
-    block.begin();
-    uint64_t pulses = 0;
-    unsigned treated = 0;
-    unsigned total = block.sort();
-    for (int round = 0; total > 0; ++round) {
-      treated += block.pulse(total, round, pulses);
-      total = block.sort();
-    }
-    block.end(treated, pulses);
-  }
-  __syncthreads();
+  __shared__ ProgramSlots slots;
+  if (work.program.due && *work.program.due == 0) return;
+  BlockProgram<Device> block{array, work, slots, begin, end - begin, {}, 0, 0};
+  block.run();
   if (threadIdx.x > 0) return;
-  ProgramCounts all{};
-  all.cells = cells.sums[0];
-  all.outside = cells.sums[1];
-  all.reads = cells.sums[2];
-  all.error = static_cast<int64_t>(cells.sums[3]);
-  all.square = cells.sums[4];
-  all.addTo(work.program.counts);
-  if (cells.most > 0) atomicRaiseTo(&work.program.counts->most, static_cast<uint64_t>(cells.most));
-  if (cells.sums[5] > 0) atomicAddTo(sent, static_cast<uint64_t>(cells.sums[5]));
+  block.mine.addTo(work.program.counts);
+  if (block.mine.most > 0) atomicRaiseTo(&work.program.counts->most, block.mine.most);
+  if (block.sent > 0) atomicAddTo(sent, block.sent);
 }
 
 }  // namespace gpu

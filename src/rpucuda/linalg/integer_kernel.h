@@ -14,12 +14,12 @@ struct IntegerDigits {
   int count;    ///< 1 or 2
   int lowBits;  ///< 12 or 16
 
-  /// What the sums of the upper digit count.
+  /// Factor of the sums of the upper digit.
   double factor() const { return static_cast<double>(1 << lowBits); }
 };
 
-/// Where sums of digits go: added to `acc` [rows, lanes], or instead of what is there; or, with
-/// `out`, from there on as numbers to out[r * outRow + lane].
+/// A place for sums of digits. They are added to `acc` [rows, lanes], or replace it if `fresh`.
+/// With `out`, they go as numbers to out[r * outRow + lane] instead.
 struct IntegerSums {
   double factor;  ///< IntegerDigits::factor()
   double *acc;
@@ -40,7 +40,7 @@ struct IntegerKernel {
   /// `levels` has a distance of levelRow from row to row, `digits` is [pairs][digits][lanes][2].
   using Micro = void (*)(int64_t pairs, const int16_t *levels, int64_t levelRow,
                          const int16_t *digits, const IntegerSums &to);
-  /// What `micro` makes, over `size` inputs, with weights [size, lanes] given input by input at a
+  /// Sums as of `micro` over `size` inputs, with weights [size, lanes] given input by input at a
   /// distance of `row`. For an odd `size`, there is one more level.
   using Columns = void (*)(const IntegerDigits &by, int64_t size, const float *weights, int64_t row,
                            const int16_t *levels, int64_t levelRow, const IntegerSums &to);

@@ -32,8 +32,12 @@ READS: dict[str, dict[str, Any]] = {
     "24 bits": {"weight_bits": 24},
     "16 bits": {"weight_bits": 16},
     "two bytes": {"weight_bits": 24, "inp_res": 1 / 4094},
-    "asymmetric": {"weight_bits": 24, "inp_asymmetry": 0.1, "w_noise": 0.01,
-        "w_noise_type": "additive_constant"},
+    "asymmetric": {
+        "weight_bits": 24,
+        "inp_asymmetry": 0.1,
+        "w_noise": 0.01,
+        "w_noise_type": "additive_constant",
+    },
     "repeated": {"weight_bits": 24, "out_bound": 2.0, "bm_backward": True},
 }
 KINDS = {

@@ -101,7 +101,8 @@ def trained(
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(
-    "options", [{"max_grad_norm": 0.0}, {"max_grad_norm": 0.2}, {"max_grad_norm": 0.2, "bf16": True}]
+    "options",
+    [{"max_grad_norm": 0.0}, {"max_grad_norm": 0.2}, {"max_grad_norm": 0.2, "bf16": True}],
 )
 def test_the_trainer_s_steps_have_the_bits_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, options: dict[str, Any]

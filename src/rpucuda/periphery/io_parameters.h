@@ -250,8 +250,8 @@ struct IOParameters {
     f(&P::r_series_max_total, "r_series_max_total", nonNegative(), "",
       "Upper limit of r_series times the line's current; 0 is none.");
     f(&P::weight_bits, "weight_bits", between(16, 32), "bits",
-      "Product of the read: in integers, of weights of 24 or 16 bits; 32 in floating point; 'auto' "
-      "chooses.",
+      "Product of the read: in integers, of weights of 24 or 16 bits; 32 in floating point; "
+      "'auto': 24 where inputs are levels and weights have bounds, else 32.",
       "auto");
   }
 };

@@ -376,7 +376,7 @@ class IOParameters(Parameters):
     """>= 0. Upper limit of r_series times the line's current; 0 is none."""
     weight_bits: int | Literal["auto"]
     """[bits] Product of the read: in integers, of weights of 24 or 16 bits; 32 in floating
-    point; 'auto' chooses.
+    point; 'auto': 24 where inputs are levels and weights have bounds, else 32.
     """
     def __init__(
         self,

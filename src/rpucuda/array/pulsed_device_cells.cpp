@@ -50,11 +50,12 @@ double largestWritten(const Context &context, const PulsedKernels &kernels, Cell
   overCells(context, from.size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
     constexpr int64_t kSome = 512;
     float weights[kSome];
+    float *const start = weights;
     CellArray some = cells;
     double most = 0.0;
     for (int64_t first = begin; first < end; first += kSome) {
       const int64_t count = std::min(kSome, end - first);
-      some.weights = weights - first;
+      some.weights = start - first;  // the kernel adds the number of a cell, `first` at least
       kernels.write(some, from, first, first + count, stream);
       most = std::max(most, largestOf(weights, count));
     }

@@ -173,6 +173,12 @@ void integerProduct(MatrixView<const int16_t> levels, int32_t largestLevel,
                 "integerProduct: inputs are [", levels.rows, ", ", levels.cols, "], weights [",
                 weights.rows, ", ", weights.cols, "] and outputs [", out.rows, ", ", out.cols,
                 "]; give inputs [m, K], weights [N, K] and outputs [m, N]");
+  if (levels.cols == 0) {
+    for (int64_t i = 0; i < out.rows; ++i) {
+      for (int64_t j = 0; j < out.cols; ++j) out(i, j) = 0.0f;
+    }
+    return;
+  }
   if (out.rows == 0 || out.cols == 0) return;
   // A vector of eight lanes has no idle ones.
   if (out.cols <= kMaxLanes / 2) isa = std::min(isa, Isa::V3);

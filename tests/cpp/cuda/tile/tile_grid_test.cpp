@@ -249,12 +249,16 @@ TEST(CudaTileGrid, Property36_TilesUpdatedElsewhereHaveTheSameBits) {
     TileGrid grid = alone.together(), here = first.together(), there = second.together();
     TileGrid::Numbers mine, theirs;
     for (size_t i = 0; i < alone.tiles().size(); ++i) (i % 2 ? theirs : mine).push_back(i);
-    const auto share = [&](const TileGrid::Numbers &tiles, const TileGrid &from, TileGrid &to) {
-      DeviceMatrix changes(context, 1, from.changesSize(tiles));
-      from.packChanges(tiles, changes.view().row(0));
-      to.unpackChanges(tiles, {changes.view().data, changes.cols});
+    uint64_t step = 0;
+    const auto share = [&](const TileGrid::Numbers &tiles, TileGrid &from, TileGrid &to) {
+      const ChangedParts parts = step % 2 == 0 ? ChangedParts::All : ChangedParts::Tensors;
+      DeviceMatrix changes(context, 1, from.changesSize(tiles, parts));
+      from.packChanges(tiles, changes.view().row(0), parts);
+      to.unpackChanges(tiles, {changes.view().data, changes.cols}, parts);
+      if (parts == ChangedParts::Tensors)
+        to.restoreNumbers(tiles, from.changedNumbers(tiles));
     };
-    for (uint64_t step = 0; step < 3; ++step) {
+    for (; step < 4; ++step) {
       const Batch batch =
           trainingBatch(kUneven.batch, alone.inputs(), alone.outputs(), false, 80 + step);
       const DeviceBatch given(context, batch);

@@ -52,12 +52,12 @@ def prepare(
         batch_dim: The dimension of the rows in the model's first input.
         check_every: Number of optimiser steps between comparisons of all states; 0 for never.
         updates: Which ranks make the pulses of a layer. 'all': every rank, for all tiles. 'shared':
-            in layers with several tiles, every rank for some tiles, whose states it sends to
-            others. 'auto': shared where that is faster, in large layers of pulsed cells, and large
-            batches; in plain steps only in layers of one array per tile. The results are equal.
+            every rank for some layers, or some tiles of layers, whose states it sends to others.
+            'auto': shared where that is faster, in large layers of pulsed cells, and large batches;
+            in plain steps only in layers of one array per tile. The results are equal.
         cells: Which ranks store the parameters of cells. 'all': every rank, of all tiles.
             'sharded': each rank those of the tiles that it pulses, and pulses are shared in all
-            layers with several tiles. The results are equal.
+            layers. The results are equal.
         group: The processes; by default all, in a new group, so that messages of analog layers do
             not mix with others. It has the timeout of the default group.
 
@@ -86,8 +86,10 @@ def prepare(
         batch_dim=batch_dim,
         check_every=check_every,
         shared={
-            name: rows_to_shard(layer.tiles, "shared" if cells == "sharded" else updates)
+            name: least
             for name, layer in layers.items()
+            if (least := rows_to_shard(layer.tiles, "shared" if cells == "sharded" else updates))
+            is not None
         },
         shards_cells=cells == "sharded",
         digests=lambda: states(model, layers, without_cells=cells == "sharded"),

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from pulsora.distributed.agreement import STEPS_TOGETHER, Agreement
 from pulsora.distributed.messages import average_gradients, gather_equal
 from pulsora.distributed.recorded_exchange import RecordedExchange
-from pulsora.distributed.sharded_update import ShardedUpdate
+from pulsora.distributed.sharded_update import ShardedUpdate, shares
 from pulsora.nn.tiles.batch_shard import BatchShard, SingleProcess
 
 if TYPE_CHECKING:
@@ -87,10 +87,11 @@ class ProcessGroup(SingleProcess):
         self._batch_dim = batch_dim
         self._check_every = check_every
         self._digests = digests
+        some = {name: arrays[name] for name in shared if self.size > 1}
+        parts = zip(some.items(), shares(list(some.values()), self.size), strict=True)
         self.updates = {
-            id(array): ShardedUpdate(array, self.size, self.rank, shared[name])
-            for name, array in arrays.items()
-            if self.size > 1 and any(rows is not None for rows in shared[name])
+            id(array): ShardedUpdate(array, tiles, self.rank, shared[name])
+            for (name, array), tiles in parts
         }
         self._awaited: list[Callable[[], None]] = []  # states of tiles that other ranks pulsed
         self._passes: list[BatchShard | None] = []  # open forward passes; None: an evaluation

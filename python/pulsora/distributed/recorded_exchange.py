@@ -8,10 +8,13 @@ import torch
 from torch import distributed as dist
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
+    from typing import TypeAlias
 
     from pulsora.distributed.agreement import Agreement
     from pulsora.distributed.sharded_update import ShardedUpdate
+
+    _Message: TypeAlias = list[tuple[ShardedUpdate, int, int]]  # layers, and begin and end of each
 
 __all__ = ["RecordedExchange"]
 
@@ -42,20 +45,20 @@ class RecordedExchange:
         self._updates = updates
         self._agreement = agreement
         size, rank = agreement.size, agreement.rank
-        parts = list(_parts(updates))
-        longest = max(_length(part) for part in parts)
+        parts = _parts(updates, size)
+        longest = max(max(map(_length, part)) for part in parts)
         # The parts follow each other in one stream, so they may use the same memory.
         message = torch.empty(longest, device=device)
         everyone = torch.empty(size * longest, device=device)
         for part in parts:
-            length = _length(part)
-            for update, begin in _places(part, rank):
-                update.pack(message[begin : begin + update.sizes[rank]])
+            length = max(map(_length, part))
+            for update, begin, end in part[rank]:
+                update.pack(message[begin:end])
             whole = everyone[: size * length]
             dist.all_gather_into_tensor(whole, message[:length], group=group)
             for process, theirs in enumerate(whole.view(size, length)):
-                for update, begin in _places(part, process):
-                    update.unpack(process, theirs[begin : begin + update.sizes[process]])
+                for update, begin, end in part[process]:
+                    update.unpack(process, theirs[begin:end])
         self._memory = message, everyone
         for update in updates:
             update.free_messages()
@@ -77,27 +80,22 @@ class RecordedExchange:
                 begin += size
 
 
-def _parts(updates: Sequence[ShardedUpdate]) -> Iterator[list[ShardedUpdate]]:
-    """Yields layers after each other, as many together as fit in a message."""
-    part: list[ShardedUpdate] = []
-    for update in updates:
-        if part and _length([*part, update]) > _MOST_FLOATS:
-            yield part
-            part = []
-        part.append(update)
-    if part:
-        yield part
+def _parts(updates: Sequence[ShardedUpdate], size: int) -> list[list[_Message]]:
+    """Divides what each process sends into messages, and returns those that go at a time."""
+    messages: list[list[_Message]] = []
+    for process in range(size):
+        own: list[_Message] = [[]]
+        for update in updates:
+            floats = update.sizes[process]
+            if own[-1] and _length(own[-1]) + floats > _MOST_FLOATS:
+                own.append([])
+            begin = _length(own[-1])
+            if floats > 0:
+                own[-1].append((update, begin, begin + floats))
+        messages.append(own)
+    most = max(map(len, messages))
+    return [[own[i] if i < len(own) else [] for own in messages] for i in range(most)]
 
 
-def _length(part: Sequence[ShardedUpdate]) -> int:
-    """Returns the floats of the longest message of a process."""
-    processes = range(len(part[0].sizes))
-    return max(sum(update.sizes[process] for update in part) for process in processes)
-
-
-def _places(part: Sequence[ShardedUpdate], process: int) -> Iterator[tuple[ShardedUpdate, int]]:
-    """Yields layers, with the begin of each in the message of a process."""
-    begin = 0
-    for update in part:
-        yield update, begin
-        begin += update.sizes[process]
+def _length(message: _Message) -> int:
+    return message[-1][2] if message else 0

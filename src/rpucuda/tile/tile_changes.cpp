@@ -10,6 +10,7 @@
 namespace pulsora {
 namespace {
 
+constexpr const char *kNonfinite = "nonfinite";
 constexpr int64_t kFloatsOfNumber = sizeof(uint64_t) / sizeof(float);
 
 uint64_t bitsOf(const Value &value) {
@@ -78,7 +79,15 @@ struct Changes {
 
 struct Tile::Impl::Changed : Changes {
   Changed(const Impl &t, float *memory)
-      : Changes(t.context, *t.device, *t.compensation, t.counters, t.keys, memory) {}
+      : Changes(t.context, *t.device, *t.compensation, t.counters, t.keys, memory) {
+    // So that the other tile tells of values that are not finite too.
+    if (!t.nonfiniteFlag.empty()) state.packs(t.context, kNonfinite, t.nonfiniteFlag);
+  }
+
+  void load(Impl &t) const {
+    t.loadFrom(state);
+    if (!t.nonfiniteFlag.empty()) state.unpacks(t.context, kNonfinite, t.nonfiniteFlag);
+  }
 
   /// Restores the numbers of another tile, and the tensors that readFrom() has set.
   void restore(Impl &t, const uint64_t *from) {
@@ -90,7 +99,7 @@ struct Tile::Impl::Changed : Changes {
     for (const NamedCounter &each : kCounters) counters.*each.member = *from++;
     for (auto &[name, value] : state.values)
       forEachNumber(value, [&](Value &number) { number = valueLike(number, *from++); });
-    t.loadFrom(state);
+    load(t);
     t.counters = counters;
   }
 };
@@ -114,7 +123,7 @@ const float *Tile::unpackChanges(const float *from, ChangedParts parts) {
   Impl::Changed mine(*impl_, nullptr);
   mine.tensors.readFrom(from);
   if (parts == ChangedParts::Tensors) {
-    impl_->loadFrom(mine.state);  // with its own numbers
+    mine.load(*impl_);  // with its own numbers
     return from + mine.tensors.size();
   }
   std::vector<uint64_t> numbers(mine.numbers.size());

@@ -124,7 +124,7 @@ std::vector<MatrixView<const float>> TileGrid::blocksOf(const Context &own,
 // Calls call(i) for each of these tiles in order; on a GPU, their launches are batched.
 template <class Call>
 void TileGrid::forEachOf(const Numbers &tiles, const Call &call) {
-  if (context().onCpu() || tiles.size() == 1) {
+  if (context().onCpu() || tiles.size() <= 1) {
     for (const size_t i : tiles) call(i);
     return;
   }
@@ -233,6 +233,7 @@ MatrixView<const float> TileGrid::inputsOf(const Samples &samples, Buffer<float>
 
 void TileGrid::updateChecked(const Numbers &tiles, const Samples &samples, float lr,
                              const Pause &pause) {
+  if (tiles.empty()) return;
   Context own = context();
   const ScratchOperation operation(own);
   const std::vector<MatrixView<const float>> inputs = blocksOf(own, samples.x, inputs_);
@@ -246,13 +247,6 @@ void TileGrid::updateChecked(const Numbers &tiles, const Samples &samples, float
       tiles_[i]->updateChecked(x, d, lr, pause);
     }
   });
-  if (context().onCpu() || tiles.size() == tiles_.size()) return;
-  std::vector<bool> updated(tiles_.size());
-  for (const size_t i : tiles) updated[i] = true;
-  // The other tiles report non-finite values too.
-  for (size_t i = 0; i < tiles_.size(); ++i)
-    if (!updated[i])
-      requireFinite(tiles_[i]->context(), inputs[inputs_.ofPlace[i]], outputs[outputs_.ofPlace[i]]);
 }
 
 void TileGrid::prepareStep(const Numbers &tiles, const std::vector<Samples> &samples, float lr,

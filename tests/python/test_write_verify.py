@@ -211,9 +211,9 @@ def test_limits_of_later_rounds_are_smaller() -> None:
 
 
 def last_errors(miss: float, sigma: float, tolerance: float, rounds: int) -> tuple[np.ndarray, ...]:
-    """Of a cell whose bound is `miss` below its target, after program and verify from the bound.
+    """Errors of program and verify for a cell at its bound, which is `miss` below its target.
 
-    Errors, and the probability of each at the end; then that of each number of rounds, from 0 on.
+    Returns errors and the probability of each at the end, then that of each number of rounds.
     """
     noise = sigma * (np.arange(-60000, 60000) + 0.5) / 10000
     density = np.exp(-0.5 * (noise / sigma) ** 2)

@@ -103,11 +103,10 @@ void TileGrid::placeReads(Side &side) {
   onGpu(places, side.readPlaces);
 }
 
-// The columns of a batch that belong to each block: in place on the CPU, and packed on a GPU, whose
-// kernels need rows without gaps.
+// The columns of a batch that belong to each block; a GPU's kernels need rows of adjacent elements.
 std::vector<MatrixView<const float>> TileGrid::blocksOf(const Context &own,
                                                         MatrixView<const float> batch, Side &side) {
-  const bool inPlace = own.onCpu() || (side.blocks.size() == 1 && batch.isContiguous());
+  const bool inPlace = own.onCpu() || batch.isRowMajor();
   if (!inPlace) {
     side.packed.reserve(own, batch.size());
     forEach(own, batch.size(), BlockPacker{batch, side.columns.data(), side.packed.data()});

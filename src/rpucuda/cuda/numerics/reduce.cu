@@ -59,6 +59,10 @@ struct FiniteCheck {
   uint32_t *nonfiniteFlag;
 };
 
+constexpr int64_t kPiece = 512;  // elements of a row that a warp checks at a time
+
+int64_t piecesOf(MatrixView<const float> a) { return a.rows * ((a.cols + kPiece - 1) / kPiece); }
+
 /// blockIdx.y chooses the matrix.
 template <int kJobs>
 __global__ void __launch_bounds__(kThreads)
@@ -67,10 +71,15 @@ __global__ void __launch_bounds__(kThreads)
   const auto &[first, second, nonfiniteFlag] = jobs.ofBlock();
   const MatrixView<const float> a = blockIdx.y == 0 ? first : second;
   bool bad = false;
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < a.size();
-       i += stride) {
-    bad |= !isFinite(a(i / a.cols, i % a.cols));
+  const int64_t ofRow = (a.cols + kPiece - 1) / kPiece;
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * (kThreads / kWarp);
+  for (int64_t piece = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kWarp;
+       piece < a.rows * ofRow; piece += stride) {
+    const VectorView<const float> row = a.row(piece / ofRow);
+    const int64_t begin = piece % ofRow * kPiece;
+    const int64_t end = pulsora::min(begin + kPiece, row.size);
+#pragma unroll 4
+    for (int64_t j = begin + threadIdx.x % kWarp; j < end; j += kWarp) bad |= !isFinite(row[j]);
   }
   if (bad) *nonfiniteFlag = 1;  // all threads that write, write 1
 }
@@ -111,10 +120,10 @@ void cudaRowAbsMax(const Context &context, MatrixView<const float> a, float *out
 }
 
 void cudaCheckFinite(const Context &context, MatrixView<const float> a, MatrixView<const float> b) {
-  const int64_t size = a.size() > b.size() ? a.size() : b.size();
-  if (size == 0) return;
+  const int64_t pieces = pulsora::max(piecesOf(a), piecesOf(b));
+  if (pieces == 0) return;
   const CudaScope scope(context.device);
-  const dim3 grid(gridFor(size, 2 * kThreads), b.size() > 0 ? 2 : 1);
+  const dim3 grid(gridFor(pieces, kThreads / kWarp), b.size() > 0 ? 2 : 1);
   launchJob(context.stream, kCheckFiniteKernel, grid, kThreads, 0,
             FiniteCheck{a, b, context.nonfiniteFlag});
 }

@@ -9,6 +9,7 @@ namespace pulsora {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kWarp = 32;
 
 /// The results of a block for its sample.
 struct Found {
@@ -62,6 +63,44 @@ __global__ void __launch_bounds__(kThreads)
 constexpr JobKernel<Scaling> kScaleTrainsKernel = {&scaleTrainsKernel<1>,
                                                    &scaleTrainsKernel<kMostJobs<Scaling>>};
 
+/// A warp per sample, for many samples.
+template <int kJobs>
+__global__ void __launch_bounds__(kThreads)
+    scaleManyTrainsKernel(const __grid_constant__ Jobs<Scaling, kJobs> jobs) {
+  awaitEarlier();
+  const auto &[x, d, job] = jobs.ofBlock();
+  const PulseTrainMaxima &maxima = job.maxima;
+  const int64_t s = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  if (s < x.rows) {
+    Found found{0.0f, 0.0f, false};
+    if (!maxima.present || s < *maxima.present) {
+      const VectorView<const float> xRow = x.row(s);
+      const VectorView<const float> dRow = d.row(s);
+#pragma unroll 4
+      for (int64_t j = lane; j < xRow.size; j += kWarp) found.look(found.x, xRow[j]);
+#pragma unroll 4
+      for (int64_t j = lane; j < dRow.size; j += kWarp) found.look(found.d, dRow[j]);
+    }
+#pragma unroll
+    for (int half = kWarp / 2; half > 0; half /= 2) {
+      const Found other{__shfl_xor_sync(0xFFFFFFFFU, found.x, half),
+                        __shfl_xor_sync(0xFFFFFFFFU, found.d, half),
+                        __shfl_xor_sync(0xFFFFFFFFU, int{found.bad}, half) != 0};
+      found = JoinFound{}(found, other);
+    }
+    if (lane == 0) {
+      maxima.x[s] = found.x;
+      maxima.d[s] = found.d;
+      if (found.bad && maxima.nonfiniteFlag) *maxima.nonfiniteFlag = 1;
+      scaleSample(job, s, false);
+    }
+  }
+  if (finishesLast(maxima.finished, gridDim.x)) layOutScaled<kThreads>(x.rows, job);
+}
+constexpr JobKernel<Scaling> kScaleManyTrainsKernel = {&scaleManyTrainsKernel<1>,
+                                                       &scaleManyTrainsKernel<kMostJobs<Scaling>>};
+
 /// A thread per sample, for many samples of few lines.
 template <int kJobs>
 __global__ void __launch_bounds__(kThreads)
@@ -90,13 +129,17 @@ constexpr JobKernel<Scaling> kScaleShortTrainsKernel = {
 
 void cudaScalePulseTrains(const Context &context, MatrixView<const float> x,
                           MatrixView<const float> d, const PulseTrainJob &job) {
-  constexpr int64_t kManySamples = 4096;
-  constexpr int64_t kFewLines = 512;
+  struct Way {
+    const JobKernel<Scaling> &kernel;
+    int samplesOfBlock;
+  };
   const CudaScope scope(context.device);
-  const bool isShort = x.rows >= kManySamples && x.cols + d.cols <= kFewLines;
-  const unsigned blocks = isShort ? gridFor(x.rows, kThreads) : static_cast<unsigned>(x.rows);
-  launchJob(context.stream, isShort ? kScaleShortTrainsKernel : kScaleTrainsKernel, blocks,
-            kThreads, 0, Scaling{x, d, job});
+  const int64_t lines = x.cols + d.cols;
+  const Way way = x.rows >= 4096 && lines <= 512    ? Way{kScaleShortTrainsKernel, kThreads}
+                  : x.rows >= 1024 && lines <= 4096 ? Way{kScaleManyTrainsKernel, kThreads / kWarp}
+                                                    : Way{kScaleTrainsKernel, 1};
+  launchJob(context.stream, way.kernel, gridFor(x.rows, way.samplesOfBlock, x.rows), kThreads, 0,
+            Scaling{x, d, job});
 }
 
 }  // namespace pulsora

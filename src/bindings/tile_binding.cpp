@@ -162,30 +162,37 @@ py::dict describeCells(SharedTile &self, const std::string &name) {
   return result;
 }
 
+/// Destinations of two results, from a pair; None for new arrays.
+std::pair<py::object, py::object> pairOf(py::handle out) {
+  if (out.is_none()) return {py::none(), py::none()};
+  return out.cast<std::pair<py::object, py::object>>();
+}
+
 py::tuple forwardGated(SharedTile &self, py::handle x, py::handle gate, py::handle first,
-                       py::handle of, bool evaluation) {
+                       py::handle of, bool evaluation, py::handle out) {
   const BatchPart part = readPart(first, of, evaluation);
   const InputMatrix in = inputOf(self, x, "x");
   const InputMatrix gates = inputOf(self, gate, "gate");
-  OutputMatrix y(py::none(), in.view().rows, self.dSize(), in, self.context());
-  OutputMatrix read(py::none(), in.view().rows, gates.view().cols, in, self.context());
-  self.run([&](Tile &tile) {
-    tile.adapter().forward(in.view(), gates.view(), y.view(), read.view(), part);
-  });
+  const auto to = pairOf(out);
+  OutputMatrix y(to.first, in.view().rows, self.dSize(), in, self.context());
+  OutputMatrix read(to.second, in.view().rows, gates.view().cols, in, self.context());
+  self.enqueue([in = in.view(), gates = gates.view(), y = y.view(), read = read.view(),
+                part](Tile &tile) { tile.adapter().forward(in, gates, y, read, part); });
   return py::make_tuple(y.result(self.context()), read.result(self.context()));
 }
 
 py::tuple backwardGated(SharedTile &self, py::handle d, py::handle gate, py::handle read,
-                        py::handle first, py::handle of, bool evaluation) {
+                        py::handle first, py::handle of, bool evaluation, py::handle out) {
   const BatchPart part = readPart(first, of, evaluation);
   const InputMatrix in = inputOf(self, d, "d");
   const InputMatrix gates = inputOf(self, gate, "gate");
   const InputMatrix reads = inputOf(self, read, "read");
-  OutputMatrix dx(py::none(), in.view().rows, self.xSize(), in, self.context());
-  OutputMatrix gradient(py::none(), in.view().rows, gates.view().cols, in, self.context());
-  self.run([&](Tile &tile) {
-    tile.adapter().backward(in.view(), gates.view(), reads.view(), dx.view(), gradient.view(),
-                            part);
+  const auto to = pairOf(out);
+  OutputMatrix dx(to.first, in.view().rows, self.xSize(), in, self.context());
+  OutputMatrix gradient(to.second, in.view().rows, gates.view().cols, in, self.context());
+  self.enqueue([in = in.view(), gates = gates.view(), reads = reads.view(), dx = dx.view(),
+                gradient = gradient.view(), part](Tile &tile) {
+    tile.adapter().backward(in, gates, reads, dx, gradient, part);
   });
   return py::make_tuple(dx.result(self.context()), gradient.result(self.context()));
 }
@@ -352,7 +359,7 @@ void bindTile(py::module_ &module) {
           [](SharedTile &self) { return self.run([](Tile &tile) { return tile.hasAdapter(); }); })
       .def_property_readonly("adapter_rank",
                              [](SharedTile &self) {
-                               return self.run([](Tile &tile) { return tile.adapter().rank(); });
+                               return self.look([](Tile &tile) { return tile.adapter().rank(); });
                              })
       .def("get_array", &getArray, arg("name"))
       .def("set_array", &setArray, arg("name"), arg("weights"))
@@ -365,9 +372,9 @@ void bindTile(py::module_ &module) {
           },
           arg("name"))
       .def("forward_gated", &forwardGated, arg("x"), arg("gate"), arg("first") = 0,
-           arg("of") = py::none(), arg("evaluation") = false)
+           arg("of") = py::none(), arg("evaluation") = false, arg("out") = py::none())
       .def("backward_gated", &backwardGated, arg("d"), arg("gate"), arg("read"), arg("first") = 0,
-           arg("of") = py::none(), arg("evaluation") = false)
+           arg("of") = py::none(), arg("evaluation") = false, arg("out") = py::none())
       .def("update_gated", &updateGated, arg("x"), arg("d"), arg("gate"), arg("lr"))
       .def("transfer",
            [](SharedTile &self) { self.run([](Tile &tile) { tile.adapter().transfer(); }); })

@@ -49,8 +49,11 @@ def run(draws: Draws) -> None:
             grid.update(x, d, lr, tiles)
             grid.end_batch(lr, tiles)
         for tiles, source, target in ((shards[0], *grids[1:]), (shards[1], *grids[:0:-1])):
-            changes = torch.empty(source.changes_size(tiles))
-            source.pack_changes(tiles, changes)
-            target.unpack_changes(tiles, changes)
+            together = draws.pick((True, False))  # tensors, and the numbers of the host
+            changes = torch.empty(source.changes_size(tiles, together))
+            source.pack_changes(tiles, changes, together)
+            target.unpack_changes(tiles, changes, together)
+            if not together:
+                target.restore_numbers(tiles, source.changed_numbers(tiles))
         wanted, *found = ([bits(tile) for tile in array] for array in arrays)
         require(found == [wanted, wanted], "tiles that were shared differ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import zlib
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -88,10 +89,9 @@ class ProcessGroup(SingleProcess):
         self._check_every = check_every
         self._digests = digests
         some = {name: arrays[name] for name in shared if self.size > 1}
-        parts = zip(some.items(), shares(list(some.values()), self.size), strict=True)
         self.updates = {
-            id(array): ShardedUpdate(array, tiles, self.rank, shared[name])
-            for (name, array), tiles in parts
+            id(some[name]): ShardedUpdate(some[name], tiles, self.rank, shared[name])
+            for name, tiles in zip(some, shares(list(some.values()), self.size), strict=True)
         }
         self._awaited: list[Callable[[], None]] = []  # states of tiles that other ranks pulsed
         self._passes: list[BatchShard | None] = []  # open forward passes; None: an evaluation
@@ -262,8 +262,7 @@ class ProcessGroup(SingleProcess):
         if self.size == 1 or not present:
             return lambda: tensors
         if self._by_nccl and shard.steps == 1 and len(set(shard.counts)) == 1:
-            received = gather_equal(tensors, self.size, self.group)
-            return lambda: self._received(received)
+            return functools.partial(self._received, gather_equal(tensors, self.size, self.group))
         widths = [each.shape[1] for each in present]
         most = max(shard.counts) * shard.steps
         # One message for a whole layer, padded on ranks with fewer rows. Its last element is the
@@ -330,14 +329,14 @@ class ProcessGroup(SingleProcess):
         return None if least is None or rows < least else update.tiles[self.rank]
 
     def exchange(self, array: object) -> None:
-        """Begins to send and receive changes of tiles, unless a step is recorded; `stepped` waits."""
+        """Begins to exchange changes of tiles, unless a step is recorded; `stepped` waits."""
         if not self._records():
             self._awaited.append(self.updates[id(array)].exchange(self.group))
 
     def recorded_exchange(self, arrays: Sequence[object]) -> RecordedExchange:
         """Records the exchange of changes."""
-        updates = [self.updates[id(array)] for array in arrays]
-        return RecordedExchange(updates, self.group, self.agreement, self._arrays[0].device)
+        some = [self.updates[id(array)] for array in arrays]
+        return RecordedExchange(some, self.group, self.agreement, self._arrays[0].device)
 
     def _records(self) -> bool:
         return self._by_nccl and torch.cuda.is_current_stream_capturing()

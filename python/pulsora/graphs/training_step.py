@@ -71,15 +71,13 @@ class TrainingStep:
     If `pulsora.distributed.prepare` has made several processes train the model, a batch has the
     rows of this process. Steps average the gradients of digital parameters over the processes:
     give the prepared model itself, not a DistributedDataParallel around it, whose steps are plain.
-    With NCCL, steps are recorded with their messages. Every process then makes the pulses of all
-    tiles, whatever `updates` says.
+    With NCCL, steps are recorded with their messages.
 
     A recorded step does not repeat Python code beside tensors: hooks, prints, decisions that depend
     on numbers. Random numbers of torch on the GPU, as of dropout, are those of the plain loop. A
     step that cannot be recorded runs as the plain loop, and one warning says why: hooks of modules,
-    parameters or the optimiser, random numbers of torch, NumPy or Python on the host, gates of
-    adapters, messages by gloo, anything that waits for the GPU, more than eight shapes of the
-    batch.
+    parameters or the optimiser, random numbers of torch, NumPy or Python on the host, messages by
+    gloo, anything that waits for the GPU, more than eight shapes of the batch.
 
     Args:
         model: Called with all tensors of a batch but the last.

@@ -97,8 +97,10 @@ class TaskGate(Gate):
             )
         if chosen.numel() and not 0 <= int(chosen.min()) <= int(chosen.max()) < self.tasks:
             raise ValueError(f"task = {task!r}: tasks are numbered from 0 to {self.tasks - 1}")
-        # A copy, because the caller may write to the tensor later.
-        self.task = chosen.to(self.task.device, torch.long, copy=True)
+        if chosen.shape == self.task.shape:  # the memory stays, so that recorded steps go on
+            self.task.copy_(chosen)
+        else:  # a copy, because the caller may write to the tensor later
+            self.task = chosen.to(self.task.device, torch.long, copy=True)
 
     def forward(self, x: Tensor) -> Tensor:
         """Returns 1 for the task's adapter, else 0: [adapters] or [batch, 1, ..., adapters]."""

@@ -98,8 +98,8 @@ struct State {
   template <class Element>
   void take(const Context &context, const std::string &name, Tensor::Type type,
             const std::vector<int64_t> &shape, Buffer<Element> &buffer) const;
-  /// Packs numbers that an object keeps in a backend's memory; false, without effect, unless `packed`
-  /// is in use: the numbers are values then.
+  /// Packs numbers that an object keeps in a backend's memory. False, without effect, if `packed`
+  /// is null: the numbers are values then.
   template <class Element>
   bool packs(const Context &context, const std::string &name, const Buffer<Element> &numbers) {
     if (packed) packed->put(context, name, numbers.data(), numbers.bytes());

@@ -40,7 +40,7 @@ enum class BatchEnd {
   Later  ///< other parts follow, or endBatch()
 };
 
-/// What is packed of the changes of a tile.
+/// The changes of a tile that are packed.
 enum class ChangedParts {
   All,     ///< tensors, then the numbers that the host keeps
   Tensors  ///< what is in the memory of the tile's backend

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.dlpack import from_dlpack
 
 from pulsora.nn.autograd.differentiation import differentiable_once
 from pulsora.nn.autograd.factored_gradient import bias_gradient
@@ -13,6 +12,7 @@ from pulsora.nn.autograd.kept_inputs import inputs_to_keep, kept_inputs
 from pulsora.nn.tiles.checkpointing import repeats
 from pulsora.nn.tiles.layer_names import named_errors
 from pulsora.nn.tiles.separate_tiles import adapter_in
+from pulsora.nn.tiles.tile_read import for_tile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -189,10 +189,11 @@ def _forward(
     for i, (row, tiles) in enumerate(zip(array.rows, array.grid, strict=True)):
         reads.append([])
         for col, tile in zip(array.cols, tiles, strict=True):
-            lines = x[:, array.lines(i, col)].detach().contiguous()
-            of_tile, inner = _in_steps(adapter_in(tile).forward, position, lines, gate.detach())
-            y[:, row] += of_tile
-            reads[-1].append(inner)
+            lines = x[:, array.lines(i, col)]
+            out = x.new_empty(len(x), tile.d_size), torch.empty_like(gate)
+            _read(tile._core.forward_gated, position, (lines, gate), out)  # noqa: SLF001
+            y[:, row] += out[0]
+            reads[-1].append(out[1])
     return y if array.scales is None else y * array.scales, reads
 
 
@@ -210,18 +211,21 @@ def _backward(
     for i, (row, tiles) in enumerate(zip(array.rows, array.grid, strict=True)):
         back = d[:, row].contiguous()
         for col, tile, inner in zip(array.cols, tiles, reads[i], strict=True):
-            of_tile, of_gate = _in_steps(
-                adapter_in(tile).backward, position, back, gate.detach(), inner
-            )
-            dx[:, array.lines(i, col)] += of_tile
-            d_gate += of_gate
+            out = d.new_empty(len(d), tile.x_size), torch.empty_like(gate)
+            _read(tile._core.backward_gated, position, (back, gate, inner), out)  # noqa: SLF001
+            dx[:, array.lines(i, col)] += out[0]
+            d_gate += out[1]
     return dx, d_gate
 
 
-def _in_steps(by: Callable[..., Any], position: ReadPosition, *given: Tensor) -> list[Tensor]:
-    """Makes a read mini-batch after mini-batch, and returns its two results, concatenated."""
+def _read(
+    by: Callable[..., object],
+    position: ReadPosition,
+    given: tuple[Tensor, ...],
+    out: tuple[Tensor, Tensor],
+) -> None:
+    """Reads mini-batch after mini-batch into two tensors, which recorded steps keep."""
     shard = position.shard
-    part = {"first": shard.first, "of": shard.of, "evaluation": position.evaluation}
-    steps = zip(*(shard.split(each) for each in given), strict=True)
-    results = [map(from_dlpack, by(*each, **part)) for each in steps]
-    return [torch.cat(parts) for parts in zip(*results, strict=True)]
+    for each in zip(*(shard.split(tensor) for tensor in (*given, *out)), strict=True):
+        *inputs, first, second = map(for_tile, each)
+        by(*inputs, shard.first, shard.of, position.evaluation, (first, second))

@@ -174,6 +174,10 @@ _CellReference: TypeAlias = Literal[
     "digital",
     "column",
 ]
+_SingleSpan: TypeAlias = Literal[
+    "symmetric",
+    "data",
+]
 _ScalingPer: TypeAlias = Literal[
     "output",
     "tile",
@@ -1272,6 +1276,11 @@ class InferenceConfig(TileConfig):
     """Reference of cell='single': 'digital', half of the sum of the inputs is subtracted
     exactly; 'column', by a column of cells at half of the range, programmed as well.
     """
+    single_span: _SingleSpan
+    """Weights of cell='single' at g_min and g_max: minus and plus the largest magnitude
+    ('symmetric'), or the smallest and the largest weight of those that share a scale
+    ('data'), by AIHWKit's rule.
+    """
     cell_bits: int
     """>= 0 and <= 16. Bits of a target conductance; 0 is continuous."""
     stuck_low: float
@@ -1373,6 +1382,7 @@ class InferenceConfig(TileConfig):
         table_w: Sequence[float] = ...,
         table_g: Sequence[float] = ...,
         cell_reference: _CellReference = "digital",
+        single_span: _SingleSpan = "symmetric",
         cell_bits: int = 0,
         stuck_low: float = 0.0,
         stuck_high: float = 0.0,

@@ -126,6 +126,7 @@ ENCODINGS = {
     "SinglePair g_min": {"cell": "pair"},
     "DualPair": {"cell": "pairs", "significance": [1.0, 3.0]},
     "NPair": {"cell": "pairs", "significance": [1.0, 2.0, 4.0]},
+    "SingleDevice": {"cell": "single", "single_span": "data"},
 }
 
 
@@ -133,8 +134,8 @@ ENCODINGS = {
 def test_encodings_have_the_recorded_conductances(name: str) -> None:
     case = next(case for case in CASES["converters"] if case["name"] == name)
     model = pl.noise_models.PCMLike(
-        g_max=case["arguments"]["g_max"],
-        g_min=case["arguments"]["g_min"],
+        g_max=case["arguments"].get("g_max", 88.2),  # the defaults of SingleDevice
+        g_min=case["arguments"].get("g_min", 9.0),
         prog_noise_scale=0.0,
         read_noise_scale=0.0,
         drift_scale=0.0,

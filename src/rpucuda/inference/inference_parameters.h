@@ -57,6 +57,7 @@ struct InferenceParams : CompoundBase {
   FloatList table_w;
   FloatList table_g;
   CellReference cell_reference = CellReference::Digital;
+  SingleSpan single_span = SingleSpan::Symmetric;
   int cell_bits = 0;
   float stuck_low = 0.0f;
   float stuck_high = 0.0f;
@@ -122,6 +123,10 @@ struct InferenceParams : CompoundBase {
     f(&P::cell_reference, "cell_reference", anyNumber(), "",
       "Reference of cell='single': 'digital', half of the sum of the inputs is subtracted exactly; "
       "'column', by a column of cells at half of the range, programmed as well.");
+    f(&P::single_span, "single_span", anyNumber(), "",
+      "Weights of cell='single' at g_min and g_max: minus and plus the largest magnitude "
+      "('symmetric'), or the smallest and the largest weight of those that share a scale "
+      "('data'), by AIHWKit's rule.");
     f(&P::cell_bits, "cell_bits", between(0, 16), "",
       "Bits of a target conductance; 0 is continuous.");
     f(&P::stuck_low, "stuck_low", probability(), "",
@@ -228,6 +233,9 @@ struct InferenceParams : CompoundBase {
     c.require(cell == CellKind::Single || cell_reference == CellReference::Digital,
               c.path("cell_reference"),
               " is 'column', and cells of pairs need no reference; choose cell='single'");
+    c.require(cell == CellKind::Single || single_span == SingleSpan::Symmetric,
+              c.path("single_span"), " is 'data', and ", c.path("cell"),
+              " has more than one device; choose cell='single'");
     const double shortest = 2.0 * noise_model.readDuration();
     c.require(read_window == 0.0f || shortest > 0.0, c.path("read_window"), " is ", read_window,
               " s, but ", c.path("noise_model"), ", ", noise_model.model().name,

@@ -3,6 +3,7 @@
 #include "core/backend.h"
 #include "inference/functors.h"
 #include "inference/inference_device.h"
+#include "inference/weight_span.h"
 #include "linalg/math_util.h"
 #include "periphery/one_hot_sums.h"
 
@@ -216,6 +217,15 @@ Realisation InferenceDevice::realisation(const ProgrammedPoint &point, int k) co
   return r;
 }
 
+// The weights in [-1, 1] that cells hold in one part.
+const float *InferenceDevice::heldByCells(const Context &context) {
+  if (!spansData()) return wanted_.data();
+  plane_.reserve(context, cells());
+  forEach(context, cells(),
+          SpanTaker{wanted_.data(), centre_.data(), half_.data(), xSize_, plane_.data()});
+  return plane_.data();
+}
+
 void InferenceDevice::realiseAt(const Context &context, const ProgrammedPoint &point,
                                 const RealisedArray &to) {
   if (isInParts()) {
@@ -223,16 +233,21 @@ void InferenceDevice::realiseAt(const Context &context, const ProgrammedPoint &p
     return;
   }
   Realisation r = realisation(point);
+  r.wanted = heldByCells(context);
   r.weights = to.weights;
   r.variance = to.variance;
   realise(context, params_.noise_model, point.time, r);
-  if (column_.empty()) return;
-  r.firstDevice = static_cast<uint64_t>((r.cells + 7) / 8 * 8);
-  r.wanted = nullptr;
-  r.cells = xSize_;
-  r.weights = column_.data();
-  realise(context, params_.noise_model, point.time, r);
-  forEach(context, cells(), ReferenceColumn{column_.data(), xSize_, to.weights});
+  if (!column_.empty()) {
+    r.firstDevice = static_cast<uint64_t>((r.cells + 7) / 8 * 8);
+    r.wanted = nullptr;
+    r.cells = xSize_;
+    r.weights = column_.data();
+    realise(context, params_.noise_model, point.time, r);
+    forEach(context, cells(), ReferenceColumn{column_.data(), xSize_, to.weights});
+  }
+  if (!spansData()) return;
+  forEach(context, cells(),
+          SpanReader{centre_.data(), half_.data(), xSize_, to.weights, to.variance});
 }
 
 // The sum of the magnitudes of the one-hot readings of each output.
@@ -293,6 +308,51 @@ std::vector<float> InferenceDevice::compensation(const Context &context) const {
   return factors;
 }
 
+void InferenceDevice::setAdcGains(const Context &context, const std::vector<float> &gains) {
+  const int64_t count = arraysOfRead() * dSize_;
+  PULSORA_CHECK(ConfigError, gains.empty() || !pass_.forward().parameters().is_perfect,
+                "forward.is_perfect reads without ADCs, which have no gains; set is_perfect=False");
+  PULSORA_CHECK(InputError, gains.empty() || static_cast<int64_t>(gains.size()) == count,
+                "there are ", gains.size(), " gains of ADCs; give ", count, ", for ",
+                arraysOfRead(), " arrays of ", dSize_, " outputs");
+  for (const float gain : gains)
+    PULSORA_CHECK(InputError, std::isfinite(gain) && gain > 0.0f, "a gain of an ADC is ", gain,
+                  "; give finite numbers above 0");
+  Buffer<float> taken(context, static_cast<int64_t>(gains.size()));
+  detail::copyFromHost(context, taken.data(), gains.data(), taken.bytes());
+  gains_ = std::move(taken);
+  useGains();
+}
+
+std::vector<float> InferenceDevice::adcGains(const Context &context) const {
+  std::vector<float> gains(static_cast<size_t>(arraysOfRead() * dSize_), 1.0f);
+  detail::copyToHost(context, gains.data(), gains_.data(), gains_.bytes());
+  return gains;
+}
+
+// Takes the gains of a state, which may have none.
+void InferenceDevice::loadGains(const Context &context, const State &state,
+                                const std::string &prefix) {
+  const std::string name = prefix + kAdcGains;
+  Buffer<float> taken(context, state.tensors.count(name) ? arraysOfRead() * dSize_ : 0);
+  if (!taken.empty()) state.take(context, name, Tensor::Type::F32, {arraysOfRead(), dSize_}, taken);
+  std::vector<float> gains(static_cast<size_t>(taken.size()));
+  detail::copyToHost(context, gains.data(), taken.data(), taken.bytes());
+  for (const float gain : gains)
+    PULSORA_CHECK(StateError, std::isfinite(gain) && gain > 0.0f, "tensor '", name,
+                  "' has the value ", gain, ", which is no gain of an ADC");
+  gains_ = std::move(taken);
+  useGains();
+}
+
+void InferenceDevice::useGains() {
+  for (int k = 0; k < arraysOfRead(); ++k) {
+    const float *gains = gains_.empty() ? nullptr : gains_.data() + k * dSize_;
+    passOf(k).forward().setOutputGains(gains);
+    readoutOf(k).setOutputGains(gains);
+  }
+}
+
 void InferenceDevice::getConductances(const Context &context, Conductances which, float *out) {
   requireProgrammed();
   if (isInParts()) {
@@ -300,6 +360,7 @@ void InferenceDevice::getConductances(const Context &context, Conductances which
     return;
   }
   Realisation r = realisation(point_);
+  r.wanted = heldByCells(context);
   r.which = which;
   r.conductances = out;
   realise(context, params_.noise_model, point_.time, r);

@@ -91,6 +91,12 @@ void BlockRead::setCellVariance(const float *variance) {
   for (BlockRead &slice : slices_) slice.setCellVariance(variance);
 }
 
+void BlockRead::setOutputGains(const float *gains) {
+  gains_ = gains;
+  if (parameters_.addsSlices()) return;  // slices have no ADC
+  for (BlockRead &slice : slices_) slice.setOutputGains(gains);
+}
+
 bool BlockRead::managesBounds() const {
   return parameters_.bound_management != BoundManagement::None && parameters_.out_bound > 0.0f &&
          (pass_ == Pass::Forward || parameters_.bm_backward);

@@ -97,6 +97,9 @@ class BlockRead {
   /// Variances of the cells [outSize, inSize] in a read, by which every read draws weight noise of
   /// its own in place of `w_noise`; null: none. Borrowed. Not for a perfect read.
   void setCellVariance(const float *variance);
+  /// Factors [outSize] of an amplifier between the output noise and the ADC of each output, which
+  /// results are divided by; null: 1. Borrowed. Not for a perfect read.
+  void setOutputGains(const float *gains);
 
   /// AnalogRead::convertInputs() of this block.
   void convertInputs(const Context &context, MatrixView<const float> in, MatrixView<float> out);
@@ -154,6 +157,7 @@ class BlockRead {
   OutputStage outputStage(MatrixView<float> out, uint64_t firstSample, bool inIntegers,
                           int64_t firstRow = 0);
   OutputStage converterStage(OutputStage stage) const;
+  bool hasAmplifier() const;
   void prepareWeights(const Context &context, MatrixView<const float> weights);
   void multiply(const Context &context, MatrixView<const float> weights, const Product *product,
                 const RowList &list, int64_t firstRow);
@@ -207,6 +211,7 @@ class BlockRead {
   IntegerWeights integers_;
   float gain_ = 1.0f;  // of the output amplifier
   const float *variance_ = nullptr;
+  const float *gains_ = nullptr;
   Buffer<float> lines_;            // noise, offset and bend of each output
   Buffer<float> asymmetry_;        // of the cells at negative inputs; empty where there is none
   Buffer<float> averageMax_;       // running mean of average_abs_max

@@ -182,6 +182,10 @@ _ScalingPer: TypeAlias = Literal[
     "output",
     "tile",
 ]
+_Write: TypeAlias = Literal[
+    "model",
+    "pulses",
+]
 _Compensation: TypeAlias = Literal[
     "none",
     "global",
@@ -1295,6 +1299,22 @@ class InferenceConfig(TileConfig):
     """> 0 and <= 1. Share of these weights that the range holds; weights beyond it are
     clipped. 1 is the largest magnitude.
     """
+    write: _Write
+    """Programming: with the error of the noise model ('model'), or by pulses on cells of
+    `device` that are read and pulsed until they lie at their targets ('pulses').
+    """
+    device: Device
+    """Device model of write='pulses'; g_min and g_max lie at its mean bounds."""
+    write_tolerance: float
+    """[of the range] > 0 and <= 1. Largest difference of a cell from its target at which
+    write='pulses' leaves it.
+    """
+    write_rounds: int
+    """[rounds] >= 1 and <= 1000. Most rounds of write='pulses', each a read and pulses."""
+    write_max_pulses: int
+    """[pulses] >= 1 and <= 1000000. Most pulses of a cell in the first round of
+    write='pulses'; half as many in the second, a third in the third.
+    """
     read_window: float
     """[s] >= 0. Time that separates 1/f noise: what is slower is frozen in the conductances,
     what is faster is drawn by each read; 0 freezes all of it.
@@ -1388,6 +1408,11 @@ class InferenceConfig(TileConfig):
         stuck_high: float = 0.0,
         scaling_per: _ScalingPer = "output",
         scaling_quantile: float = 1.0,
+        write: _Write = "model",
+        device: Device = ...,
+        write_tolerance: float = 0.02,
+        write_rounds: int = 64,
+        write_max_pulses: int = 1000,
         read_window: float = 0.0,
         compensation: _Compensation = "global",
         compensation_read: _CompensationRead = "converters",

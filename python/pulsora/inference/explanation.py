@@ -9,6 +9,7 @@ import torch
 
 from pulsora._internal.text_tables import aligned
 from pulsora._internal.times import seconds
+from pulsora.config import InferenceConfig
 from pulsora.inference.exact_reads import exact_reads, layers_by_name
 from pulsora.inference.folding import called
 from pulsora.tile import Tile
@@ -74,6 +75,7 @@ _EXACT_CELLS: dict[str, Any] = {
     "read_window": 0.0,
     "compensation_read": "exact",
 }
+_WRITING = ("write", "device", "write_tolerance", "write_rounds", "write_max_pulses")
 _DIGITS = "digits of weights"
 _PAIRS = "more devices a weight (cell='pairs'), or training with modifier='noise_model'"
 
@@ -188,12 +190,19 @@ def explain(
     return ErrorReport(ordered, totals, after)
 
 
+def _by_model() -> dict[str, Any]:
+    """Settings of programming without pulses."""
+    usual = InferenceConfig()
+    return {name: getattr(usual, name) for name in _WRITING}
+
+
 def _variants(config: Any) -> Iterator[tuple[str, Any, bool, str]]:  # noqa: ANN401
     """Yields sources, a configuration with each alone, whether it is programmed, and the remedy."""
     model = config.noise_model
     perfect = config.forward.replace(is_perfect=True)
     scales = ("prog_noise_scale", "drift_scale", "read_noise_scale")
-    exact = config.replace(forward=perfect, **_EXACT_CELLS)
+    exact = config.replace(forward=perfect, **_EXACT_CELLS, **_by_model())
+    writing = {name: getattr(config, name) for name in _WRITING}
     still = model.replace(**dict.fromkeys(scales, 0.0))
     sliced = config.cell == "slices"
     if sliced:
@@ -202,8 +211,16 @@ def _variants(config: Any) -> Iterator[tuple[str, Any, bool, str]]:  # noqa: ANN
     for source, scale, remedy in zip(
         ("programming", "drift", "read noise"), scales, (_PAIRS, drift, _PAIRS), strict=True
     ):
-        alone = still.replace(**{scale: getattr(model, scale)})
-        yield source, exact.replace(noise_model=alone), True, remedy
+        alone = exact.replace(noise_model=still.replace(**{scale: getattr(model, scale)}))
+        if source == "programming" and config.write == "pulses":
+            yield (
+                source,
+                alone.replace(**writing),
+                True,
+                "a smaller write_tolerance, or other cells",
+            )
+        else:
+            yield source, alone, True, remedy
     cells: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ("stuck devices", ("stuck_low", "stuck_high"), "readapt() on the chip, or cell='pairs'"),
         ("levels of targets", ("cell_bits",), "more cell_bits"),

@@ -99,6 +99,12 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   int64_t cells() const { return dSize_ * xSize_; }
   /// Whether the range of a cell reaches from the smallest to the largest weight.
   bool spansData() const { return params_.single_span == SingleSpan::Data; }
+  bool writesPulses() const { return params_.write == WriteKind::Pulses; }
+  /// Programmed conductances that are not those of the noise model; null: none.
+  const Buffer<float> *given() const {
+    if (isMeasured()) return &measured_;
+    return pulsed_.empty() ? nullptr : &pulsed_;
+  }
   bool isInParts() const { return parts_.count > 0; }
   /// Whether slices have converters of their own.
   bool isApart() const {
@@ -129,6 +135,10 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   void forwardMany(const Context &context, MatrixView<const float> x, MatrixView<float> y,
                    uint64_t firstSample);
   void begin(const Context &context, uint64_t number, uint64_t chip);
+  void writePulses(const Context &context, uint64_t number, uint64_t chip);
+  void addWriteStatistics(const Context &context, Value::Map &values) const;
+  void conductancesAt(const Context &context, const ProgrammedPoint &point, Conductances which,
+                      float *out);
   void useChip(const Context &context, uint64_t chip);
   void changed();
   void startReads();
@@ -165,7 +175,8 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   }
   void realiseSlice(const Context &context, const ProgrammedPoint &point, int k, Realisation &r);
   void realiseSlices(const Context &context, const ProgrammedPoint &point, const RealisedArray &to);
-  void getSliceConductances(const Context &context, Conductances which, float *out);
+  void sliceConductancesAt(const Context &context, const ProgrammedPoint &point, Conductances which,
+                           float *out);
   void readSlices(const Context &context, Pass pass, const float *slices,
                   MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
   void readOutSlices(const Context &context, const ProgrammedPoint &point,
@@ -183,6 +194,8 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   Buffer<float> slices_;                 // of slices with converters of their own, instead
   Buffer<float> variance_;               // of these in a read; empty without a read window
   Buffer<float> measured_;               // programmed conductances; empty unless they were measured
+  Buffer<float> pulsed_;                 // programmed conductances; empty unless by pulses
+  Buffer<WriteCounts> writeCounts_;      // of the latest of these
   Buffer<float> column_;                 // weights of the reference column
   Buffer<float> scale_;                  // s of each output
   Buffer<float> centre_, half_;          // of the span of each output's cells; empty: symmetric

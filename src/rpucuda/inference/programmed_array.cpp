@@ -63,6 +63,7 @@ void InferenceDevice::programMeasured(const Context &context, const float *condu
   PULSORA_CHECK(ConfigError, number <= kMostProgrammings, "number is ", number,
                 "; programmings are numbered from 0 to ", kMostProgrammings);
   const int64_t devices = dSize_ * xSize_ * devicesOfCell();
+  pulsed_ = {};
   measured_.reserve(context, devices);
   copy(context, rowMajor(conductances, 1, devices), rowMajor(measured_.data(), 1, devices));
   begin(context, number, 0);
@@ -79,6 +80,7 @@ void InferenceDevice::begin(const Context &context, uint64_t number, uint64_t ch
     restoreScales(context);
   }
   useChip(context, chip);
+  if (!isMeasured()) writePulses(context, number, chip);
   status_ = Status::Programmed;
   isModified_ = false;
   points_.clear();
@@ -161,6 +163,7 @@ void InferenceDevice::unprogram(const Context &context) {
   useChip(context, 0);
   points_.clear();
   measured_ = {};
+  pulsed_ = {};
   setVariances(nullptr);
   dirty_ = true;
   point_ = {};
@@ -205,9 +208,9 @@ Realisation InferenceDevice::realisation(const ProgrammedPoint &point, int k) co
   r.cell = cell_;
   r.keys = RealisationKeys::at(keys.noise, keys.spreads, point);
   r.number = point.number;
-  r.stuckLow = params_.stuck_low;
-  r.stuckHigh = params_.stuck_high;
-  r.measured = measured_.empty() ? nullptr : measured_.data();
+  r.stuckLow = isMeasured() ? 0.0f : params_.stuck_low;
+  r.stuckHigh = isMeasured() ? 0.0f : params_.stuck_high;
+  r.measured = given() ? given()->data() : nullptr;
   if (isWindowed()) {
     const double slow =
         params_.noise_model.slowShare(point.time, static_cast<double>(params_.read_window));
@@ -308,62 +311,22 @@ std::vector<float> InferenceDevice::compensation(const Context &context) const {
   return factors;
 }
 
-void InferenceDevice::setAdcGains(const Context &context, const std::vector<float> &gains) {
-  const int64_t count = arraysOfRead() * dSize_;
-  PULSORA_CHECK(ConfigError, gains.empty() || !pass_.forward().parameters().is_perfect,
-                "forward.is_perfect reads without ADCs, which have no gains; set is_perfect=False");
-  PULSORA_CHECK(InputError, gains.empty() || static_cast<int64_t>(gains.size()) == count,
-                "there are ", gains.size(), " gains of ADCs; give ", count, ", for ",
-                arraysOfRead(), " arrays of ", dSize_, " outputs");
-  for (const float gain : gains)
-    PULSORA_CHECK(InputError, std::isfinite(gain) && gain > 0.0f, "a gain of an ADC is ", gain,
-                  "; give finite numbers above 0");
-  Buffer<float> taken(context, static_cast<int64_t>(gains.size()));
-  detail::copyFromHost(context, taken.data(), gains.data(), taken.bytes());
-  gains_ = std::move(taken);
-  useGains();
-}
-
-std::vector<float> InferenceDevice::adcGains(const Context &context) const {
-  std::vector<float> gains(static_cast<size_t>(arraysOfRead() * dSize_), 1.0f);
-  detail::copyToHost(context, gains.data(), gains_.data(), gains_.bytes());
-  return gains;
-}
-
-// Takes the gains of a state, which may have none.
-void InferenceDevice::loadGains(const Context &context, const State &state,
-                                const std::string &prefix) {
-  const std::string name = prefix + kAdcGains;
-  Buffer<float> taken(context, state.tensors.count(name) ? arraysOfRead() * dSize_ : 0);
-  if (!taken.empty()) state.take(context, name, Tensor::Type::F32, {arraysOfRead(), dSize_}, taken);
-  std::vector<float> gains(static_cast<size_t>(taken.size()));
-  detail::copyToHost(context, gains.data(), taken.data(), taken.bytes());
-  for (const float gain : gains)
-    PULSORA_CHECK(StateError, std::isfinite(gain) && gain > 0.0f, "tensor '", name,
-                  "' has the value ", gain, ", which is no gain of an ADC");
-  gains_ = std::move(taken);
-  useGains();
-}
-
-void InferenceDevice::useGains() {
-  for (int k = 0; k < arraysOfRead(); ++k) {
-    const float *gains = gains_.empty() ? nullptr : gains_.data() + k * dSize_;
-    passOf(k).forward().setOutputGains(gains);
-    readoutOf(k).setOutputGains(gains);
-  }
-}
-
 void InferenceDevice::getConductances(const Context &context, Conductances which, float *out) {
   requireProgrammed();
+  conductancesAt(context, point_, which, out);
+}
+
+void InferenceDevice::conductancesAt(const Context &context, const ProgrammedPoint &point,
+                                     Conductances which, float *out) {
   if (isInParts()) {
-    getSliceConductances(context, which, out);
+    sliceConductancesAt(context, point, which, out);
     return;
   }
-  Realisation r = realisation(point_);
+  Realisation r = realisation(point);
   r.wanted = heldByCells(context);
   r.which = which;
   r.conductances = out;
-  realise(context, params_.noise_model, point_.time, r);
+  realise(context, params_.noise_model, point.time, r);
 }
 
 void InferenceDevice::countHardware(const Counters &c, HardwareCounts &counts) const {
@@ -377,11 +340,13 @@ Value::Map InferenceDevice::statistics(const Context &context) const {
   Value::Map values = {
       {"pulses", Value(0)},
       {"saturated_cells", Value(0)},
-      {"memory_bytes", Value(static_cast<uint64_t>(weights_.bytes() + wanted_.bytes() +
-                                                   realised_.bytes() + slices_.bytes()))},
+      {"memory_bytes",
+       Value(static_cast<uint64_t>(weights_.bytes() + wanted_.bytes() + realised_.bytes() +
+                                   slices_.bytes() + pulsed_.bytes()))},
       {"devices", Value(cells() * devicesOfCell() + column_.size())},
       {"compensation", Value(meanOf(compensation(context)))}};
   if (status_ != Status::Programmed) return values;
+  addWriteStatistics(context, values);
   // The programming error relative to the weights: squares of the difference over squares.
   Buffer<double> rows(context, 2 * dSize_);
   sumRows(context, dSize_, xSize_,

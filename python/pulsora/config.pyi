@@ -60,6 +60,10 @@ _WNoiseType: TypeAlias = Literal[
     "additive_constant",
     "pcm_read",
 ]
+_Wires: TypeAlias = Literal[
+    "formula",
+    "solved",
+]
 _RetentionCell: TypeAlias = Literal[
     "pair",
     "two_sided_pair",
@@ -372,6 +376,24 @@ class IOParameters(Parameters):
     """>= 0. Strength of the IR drop along a line; 1 is physical."""
     ir_drop_gw_div_gmax: float
     """> 0. Conductance of the wire between two cells over that of a cell of weight 1."""
+    wires: _Wires
+    """IR drop: 'formula', along output lines as ir_drop says; 'solved', the currents of all
+    wires and cells (InferenceConfig and IdealConfig).
+    """
+    wire_r_in: float
+    """[Ohm] >= 0 and <= 1e+15. 'solved': resistance of an input line between two neighbouring
+    cells.
+    """
+    wire_r_out: float
+    """[Ohm] >= 0 and <= 1e+15. 'solved': resistance of an output line between two neighbouring
+    cells.
+    """
+    wire_g_max: float
+    """[uS] > 0. 'solved': conductance of a cell of weight 1."""
+    wire_sweeps: int
+    """[sweeps] >= 1 and <= 1000. 'solved': solutions of all output lines, between which the
+    input lines are solved.
+    """
     v_offset_std: float
     """[relative] >= 0. Spread of the voltage offsets of outputs; negative offsets count as 0."""
     v_offset_w_min: float
@@ -421,6 +443,11 @@ class IOParameters(Parameters):
         w_read_asymmetry_dtod: float = 0.0,
         ir_drop: float = 0.0,
         ir_drop_gw_div_gmax: float = 571428.56,
+        wires: _Wires = "formula",
+        wire_r_in: float = 0.35,
+        wire_r_out: float = 0.35,
+        wire_g_max: float = 25.0,
+        wire_sweeps: int = 8,
         v_offset_std: float = 0.0,
         v_offset_w_min: float = -1.0,
         r_series: float = 0.0,

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 import pulsora as pl
 from reference_inference import pcm
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Array = Any
 Memory = Any
@@ -147,3 +151,31 @@ def test_states_configurations_and_refusals() -> None:
     assert np.array_equal(tile.weights, first)
     with pytest.raises(pl.ConfigError, match=r"single_span is 'data', and .* more than one device"):
         pl.InferenceConfig(single_span="data")
+
+
+def test_files_of_another_span_are_refused(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("safetensors")
+    models = {}
+    for span in ("data", "symmetric"):
+        torch.manual_seed(0)
+        config = pl.InferenceConfig(cell="single", single_span=span)
+        models[span] = pl.program(
+            pl.convert_to_analog(torch.nn.Linear(X, D), config, seed=1).eval()
+        )
+    pl.inference.save_conductances(models["data"], tmp_path)
+    with pytest.raises(ValueError, match="single_span = data, and of the model symmetric"):
+        pl.inference.load_conductances(models["symmetric"], tmp_path)
+    x = torch.randn(3, X)
+    same = models["data"](x)
+    pl.inference.save_conductances(models["data"], tmp_path, which="programmed")
+    pl.inference.load_conductances(models["data"], tmp_path)
+    assert torch.allclose(models["data"](x), same, atol=1.0)
+    # Files of before have no entry, and are of symmetric cells.
+    pl.inference.save_conductances(models["symmetric"], tmp_path)
+    places = tmp_path / "conductances.json"
+    entries = json.loads(places.read_text())
+    for layer in entries["layers"].values():
+        assert layer.pop("single_span") == "symmetric"
+    places.write_text(json.dumps(entries))
+    pl.inference.load_conductances(models["symmetric"], tmp_path)

@@ -26,6 +26,8 @@ __all__ = ["ErrorReport", "ErrorSource", "explain"]
 _ROWS = 512  # inputs of a layer that are looked at
 _ROUNDING = 1e-5  # errors below are those of single precision
 
+_WIRES = ("wires", "wire_r_in", "wire_r_out", "wire_g_max", "wire_sweeps")
+
 # Fields of IOParameters that make up a source, with its name and what would help.
 _PERIPHERY = {
     "input converter": (
@@ -33,7 +35,10 @@ _PERIPHERY = {
         "calibrate() the ranges, or more steps (forward.inp_res)",
     ),
     "weight noise": (("w_noise", "w_noise_type"), "a smaller forward.w_noise"),
-    "wires": (("ir_drop", "ir_drop_gw_div_gmax"), "fewer inputs of a tile (max_input_size)"),
+    "wires": (
+        ("ir_drop", "ir_drop_gw_div_gmax", *_WIRES),
+        "fewer inputs of a tile (max_input_size)",
+    ),
     "line voltage": (
         ("v_offset_std", "v_offset_w_min", "r_series", "r_series_max_total"),
         "fewer inputs of a tile (max_input_size)",
@@ -63,6 +68,11 @@ _QUIET: dict[str, Any] = {
     "w_noise": 0.0,
     "w_read_asymmetry_dtod": 0.0,
     "ir_drop": 0.0,
+    "wires": "formula",
+    "wire_r_in": 0.35,
+    "wire_r_out": 0.35,
+    "wire_g_max": 25.0,
+    "wire_sweeps": 8,
     "v_offset_std": 0.0,
     "r_series": 0.0,
     "bound_management": "none",

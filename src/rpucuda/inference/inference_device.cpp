@@ -61,6 +61,11 @@ InferenceDevice::InferenceDevice(const InferenceParams &params, const CompoundSi
       readout_(site.context, site.periphery.forward, Pass::Forward, xSize_, dSize_,
                {keys_.of(0, Role::Readout), keys_.ofRead(0, Role::Read).spreads}) {
   makeSlices(site);
+  const bool readsLines = params.compensation != Compensation::None &&
+                          params.compensation_read == CompensationRead::Converters;
+  PULSORA_CHECK(ConfigError, !readsLines || !site.periphery.forward.solvesWires(),
+                "compensation_read is 'converters', and forward.wires is 'solved', with which a "
+                "one-hot read depends on all cells; set compensation_read = 'exact'");
   if (params.read_window == 0.0f) return;
   const IOParameters &forward = site.periphery.forward;
   PULSORA_CHECK(ConfigError, !forward.is_perfect, "read_window is ", params.read_window,

@@ -138,6 +138,7 @@ class BlockRead {
     ScratchBuffer<int32_t> round, clipped, list;   // per row
     ScratchBuffer<float> sliceInputs, sliceOutputs;
     ScratchBuffer<float> magnitudes, deviation;  // of the weights
+    ScratchBuffer<float> wirePivots, wireVoltages;
     Buffer<uint32_t> marks;  // on a GPU, of groups of rows; zero before and after a read
     int64_t parts = 0;       // per sum, on a GPU
   };
@@ -166,6 +167,10 @@ class BlockRead {
   void multiplyIntegers(const Context &context, MatrixView<const float> weights, int64_t firstRow,
                         MatrixView<float> out);
   void applyAsymmetry(const Context &context, int64_t rows);
+  void reserveWires(const Context &context, int64_t samples, bool product);
+  void prepareWires(const Context &context, MatrixView<const float> weights);
+  void solveWires(const Context &context, MatrixView<const float> weights,
+                  MatrixView<const float> drivers, MatrixView<float> sums);
   bool isPlain(bool product) const;
   int64_t partsOf(const Context &context, MatrixView<const float> weights, bool product,
                   int64_t rows) const;

@@ -19,7 +19,7 @@ PERFECT = pl.IOParameters(is_perfect=True)
 
 
 def wired(r_in: float, r_out: float, **settings: Any) -> pl.IOParameters:
-    """Wires of these resistances, in units of a cell of weight 1 (of 1 S here), and nothing else."""
+    """Wires of these resistances, in units of a cell of weight 1 (1 S here), and nothing else."""
     given = OFF | {"wires": "solved", "wire_r_in": r_in, "wire_r_out": r_out, "wire_g_max": 1e6}
     return pl.IOParameters(**(given | settings))
 

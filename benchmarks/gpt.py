@@ -2,14 +2,15 @@
 """Times training steps of a GPT, digital and on analog tiles, on one GPU or several of one host.
 
     python benchmarks/gpt.py [--ranks 1 2] [--layers 12] [--width 768] [--rows 16] [--tokens 256]
-        [--only NAME ...] [--tiles 512 0] [--loops plain recorded] [--updates all auto]
+        [--only NAME ...] [--tiles 512 0] [--loops plain recorded] [--updates all auto sharded]
         [--weak] [--frozen] [--steps 10] [--out FILE]
 
 A GPT over bytes (85 million weights in its blocks by default) learns random tokens by SGD: mean
 cross entropy, rows x tokens in a global batch. With --weak every process has so many rows. The
 matrices of the blocks are analog, in tiles of 512 x 512 at most, or one tile a matrix (0);
 embeddings, layer norms and the last layer are digital. Digital controls: float32, TF32 and autocast
-with bfloat16; DistributedDataParallel where there are several processes (NCCL).
+with bfloat16; DistributedDataParallel where there are several processes (NCCL). --updates says who
+makes the pulses then (`pulsora.distributed.prepare`); "sharded" is cells="sharded".
 
 Times are in milliseconds of a step, the least of three rounds. Memory is that of the first GPU, in
 GiB: the most that torch has allocated, and what the card has in use. "Made" is the time to make and
@@ -123,7 +124,9 @@ class Case:
             if options.frozen:
                 _freeze(model)
             if size > 1:
-                pl.distributed.prepare(model, updates=case["updates"])
+                shards = case["updates"] == "sharded"
+                ways = {"cells": "sharded"} if shards else {"updates": case["updates"]}
+                pl.distributed.prepare(model, **ways)
             self.optimizer: torch.optim.Optimizer = pl.optim.AnalogSGD(model.parameters(), lr=0.01)
         else:
             self.optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -190,7 +193,7 @@ def cases(options: argparse.Namespace, size: int) -> list[dict[str, Any]]:
     for name in CONFIGS:
         for tiles in options.tiles:
             for loop in options.loops:
-                ways = options.updates if size > 1 and loop == "plain" else ["all"]
+                ways = options.updates if size > 1 else ["all"]
                 found += [{"what": name, "tiles": tiles, "loop": loop, "updates": w} for w in ways]
     return [each for each in found if not options.only or each["what"] in options.only]
 
@@ -252,7 +255,8 @@ def main() -> int:
     parser.add_argument("--tiles", type=int, nargs="+", default=[512])
     parser.add_argument("--loops", nargs="+", choices=["plain", "recorded"],
                         default=["plain", "recorded"])  # fmt: skip
-    parser.add_argument("--updates", nargs="+", choices=["all", "shared", "auto"], default=["auto"])
+    parser.add_argument("--updates", nargs="+", choices=["all", "shared", "auto", "sharded"],
+                        default=["auto"])  # fmt: skip
     parser.add_argument("--weak", action="store_true")
     parser.add_argument("--frozen", action="store_true")
     parser.add_argument("--steps", type=int, default=10)

@@ -1139,8 +1139,9 @@ class LRTTConfig(TileConfig):
     ('auto': 3), or that 'write_verify' reads and pulses a cell ('auto': 64).
     """
     transfer_tolerance: float | Literal["auto"]
-    """[weight] 'write_verify': largest distance of a cell from its target; 'auto': 0.01 of the
-    range of a cell, or less where a cell is quieter.
+    """[weight] 'write_verify': largest distance of a cell from its target, in the first half
+    of the rounds; 'auto': 0.01 of the range of a cell, or less where a cell is quieter.
+    After r of R rounds, R / (R - r) times as much is accepted.
     """
     transfer_max_pulses: int
     """[pulses] >= 1. 'write_verify': most pulses of a cell before the second read; half as

@@ -86,24 +86,52 @@ void see(const Grid &self, const std::shared_ptr<NotedSamples> &noted) {
   SharedGrid::enqueue(self, [noted](TileGrid &grid) { grid.see(noted->numbers); });
 }
 
-int64_t changesSize(const Grid &self, const TileGrid::Numbers &tiles) {
+ChangedParts partsOf(bool numbers) { return numbers ? ChangedParts::All : ChangedParts::Tensors; }
+
+int64_t changesSize(const Grid &self, const TileGrid::Numbers &tiles, bool numbers) {
   int64_t size = 0;
-  SharedGrid::run(self, [&](TileGrid &grid) { size = grid.changesSize(tiles); });
+  SharedGrid::run(self,
+                  [&](TileGrid &grid) { size = grid.changesSize(tiles, partsOf(numbers)); });
   return size;
 }
 
-void packChanges(const Grid &self, const TileGrid::Numbers &tiles, py::handle out) {
+void packChanges(const Grid &self, const TileGrid::Numbers &tiles, py::handle out, bool numbers) {
   // `out` is no input, but an empty slice of it gives its device.
   const InputMatrix like = self->input(out[py::slice(0, 0, 1)], "out");
   const auto size = static_cast<int64_t>(py::len(out));
   OutputMatrix to(out, 1, size, like, self->context());
-  SharedGrid::run(self, [&](TileGrid &grid) { grid.packChanges(tiles, to.view().row(0)); });
+  SharedGrid::enqueue(self, [tiles, to = to.view().row(0), numbers](TileGrid &grid) {
+    grid.packChanges(tiles, to, partsOf(numbers));
+  });
   to.result(self->context());
 }
 
-void unpackChanges(const Grid &self, const TileGrid::Numbers &tiles, py::handle changes) {
+void unpackChanges(const Grid &self, const TileGrid::Numbers &tiles, py::handle changes,
+                   bool numbers) {
   const InputMatrix from = self->input(changes, "changes");
-  SharedGrid::run(self, [&](TileGrid &grid) { grid.unpackChanges(tiles, from.view().row(0)); });
+  SharedGrid::enqueue(self, [tiles, from = from.view().row(0), numbers](TileGrid &grid) {
+    grid.unpackChanges(tiles, from, partsOf(numbers));
+  });
+}
+
+/// Numbers of 64 bits without a sign, as those with one of the same bits.
+std::vector<int64_t> changedNumbers(const Grid &self, const TileGrid::Numbers &tiles) {
+  std::vector<int64_t> numbers;
+  SharedGrid::run(self, [&](TileGrid &grid) {
+    for (const uint64_t number : grid.changedNumbers(tiles))
+      numbers.push_back(static_cast<int64_t>(number));
+  });
+  return numbers;
+}
+
+void restoreNumbers(const Grid &self, const TileGrid::Numbers &tiles,
+                    const std::vector<int64_t> &numbers) {
+  const std::vector<uint64_t> same(numbers.begin(), numbers.end());
+  SharedGrid::run(self, [&](TileGrid &grid) { grid.restoreNumbers(tiles, same); });
+}
+
+void computeCells(const Grid &self, const TileGrid::Numbers &tiles) {
+  SharedGrid::run(self, [&](TileGrid &grid) { grid.computeCells(tiles); });
 }
 
 }  // namespace
@@ -126,9 +154,12 @@ void bindTileGrid(py::module_ &module) {
       .def("take", &take, arg("weights"), arg("is_same") = false)
       .def("note_samples", &noteSamples)
       .def("see", &see, arg("noted"))
-      .def("changes_size", &changesSize, arg("tiles"))
-      .def("pack_changes", &packChanges, arg("tiles"), arg("out"))
-      .def("unpack_changes", &unpackChanges, arg("tiles"), arg("changes"));
+      .def("changes_size", &changesSize, arg("tiles"), arg("numbers") = true)
+      .def("pack_changes", &packChanges, arg("tiles"), arg("out"), arg("numbers") = true)
+      .def("unpack_changes", &unpackChanges, arg("tiles"), arg("changes"), arg("numbers") = true)
+      .def("changed_numbers", &changedNumbers, arg("tiles"))
+      .def("restore_numbers", &restoreNumbers, arg("tiles"), arg("numbers"))
+      .def("compute_cells", &computeCells, arg("tiles"));
   module.def(
       "make_tile_grid",
       [](const std::vector<SharedGrid::Placed> &tiles, int64_t outputs, int64_t inputs) {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import torch
 from torch import nn
@@ -12,7 +13,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import pulsora as pl
 from pulsora import distributed
-from pulsora.distributed.prepare import _layers, _own_parameters, _states
+from pulsora.distributed.prepare import _layers, _own_parameters
+from pulsora.distributed.process_group import ProcessGroup
+from pulsora.distributed.states import states
 from pulsora.nn import AnalogLinear
 from pulsora.optim import AnalogSGD
 from pulsora.training_step import TrainingStep
@@ -59,6 +62,9 @@ class World:
     prepares: bool = False
     folder: Path = Path()
     updates: str = "auto"
+    cells: str = "all"
+    exchanges: bool = False
+    """Whether changes go as in recorded steps, for updates = 'shared'."""
     device: str = "cpu"
     recorded: list[int] | None = None
     """If given, training is by TrainingStep, and the numbers of its graphs are appended."""
@@ -68,7 +74,7 @@ class World:
         model.to(self.device)
         if not self.prepares:
             return model
-        distributed.prepare(model, updates=self.updates, **options)
+        distributed.prepare(model, updates=self.updates, cells=self.cells, **options)
         own = _own_parameters(model)
         digital = [p for n, p in model.named_parameters() if n not in own and p.requires_grad]
         is_alone = self.size == 1 or self.recorded is not None  # a TrainingStep averages itself
@@ -90,7 +96,7 @@ def outcome(model: nn.Module) -> dict[str, Any]:
     layers = _layers(model, prepared=True)
     own = _own_parameters(model)
     digital = {n: p.tolist() for n, p in model.named_parameters() if n not in own}
-    return _states(model, layers, own) | digital
+    return states(model, layers, own, without_cells=True) | digital
 
 
 def train(
@@ -116,5 +122,22 @@ def train(
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()
         loss.backward()
-        optimizer.step()
+        if world.exchanges:
+            step_and_exchange(model, optimizer)
+        else:
+            optimizer.step()
     return model
+
+
+def step_and_exchange(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """A step whose changes go to the other ranks as those of a recorded step."""
+    group: Any = getattr(model, "module", model)._pulsora_process_group
+    with (
+        mock.patch.object(ProcessGroup, "_records", return_value=True),
+        mock.patch.object(ProcessGroup, "stepped"),
+    ):
+        optimizer.step()
+    shared = [array for array in group._arrays if id(array) in group.updates]
+    if shared:
+        group.recorded_exchange(shared).exchange_numbers()
+    group.stepped()

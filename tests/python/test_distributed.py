@@ -19,6 +19,7 @@ import pytest
 import torch
 from torch import nn
 
+import distributed_cases as cases
 import distributed_runs as runs
 import pulsora as pl
 from conftest import DEVICES, ROOT
@@ -62,11 +63,11 @@ def pair(folder: Path) -> list[dict[str, Any]]:
 @cache
 def by_one(name: str, folder: Path, device: str = "cpu") -> dict[str, Any]:
     """The result of a single process, without `prepare`."""
-    run = (runs.EXACT | runs.EXACT_OF_TWO | runs.ROUNDED)[name]
+    run = (cases.EXACT | cases.EXACT_OF_TWO | cases.ROUNDED)[name]
     return run(runs.World(folder=folder, device=device))
 
 
-@pytest.mark.parametrize("name", [*runs.EXACT, *runs.EXACT_OF_TWO])
+@pytest.mark.parametrize("name", [*cases.EXACT, *cases.EXACT_OF_TWO])
 def test_two_processes_have_the_bits_of_one(
     name: str, pair: list[dict[str, Any]], folder: Path
 ) -> None:
@@ -76,7 +77,7 @@ def test_two_processes_have_the_bits_of_one(
         assert found[name] == wanted
 
 
-@pytest.mark.parametrize("name", list(runs.EXACT))
+@pytest.mark.parametrize("name", list(cases.EXACT))
 def test_two_processes_that_share_the_pulses_have_the_bits_of_one(
     name: str, pair: list[dict[str, Any]], folder: Path
 ) -> None:
@@ -84,7 +85,35 @@ def test_two_processes_that_share_the_pulses_have_the_bits_of_one(
     assert [found["shared"][name] for found in pair] == [wanted, wanted]
 
 
-@pytest.mark.parametrize("name", list(runs.ROUNDED))
+@pytest.mark.parametrize("how", ["sharded", "exchanged"])
+@pytest.mark.parametrize("run", cases.BY_TRAINING_STEP)
+def test_sharded_cells_and_exchanges_of_recorded_steps_have_the_bits_of_one(
+    run: Callable[[runs.World], dict[str, Any]],
+    how: str,
+    pair: list[dict[str, Any]],
+    folder: Path,
+) -> None:
+    name = run.__name__
+    wanted = by_one(name, folder) if name in cases.EXACT else pair[0][name]
+    assert [found[how][name] for found in pair] == [wanted] * 2
+
+
+def test_each_rank_stores_the_cells_of_its_tiles_alone(
+    pair: list[dict[str, Any]], folder: Path
+) -> None:
+    (before, one), (_, other) = (found["sharded cells"] for found in pair)
+    for stored, mine, theirs in zip(before, one, other, strict=True):
+        assert max(mine, theirs) == stored > min(mine, theirs)
+    assert one != before != other
+    # A state without some cells loads everywhere.
+    model = mlp()
+    model.load_state_dict(torch.load(folder / "sharded.pt", weights_only=True))
+    assert [tile.memory_bytes for tile in model[0].tiles] == before
+    went_on = runs.outcome(runs.train(runs.World(), model, range(4, 6)))
+    assert went_on == runs.outcome(runs.train(runs.World(), mlp(), range(6)))
+
+
+@pytest.mark.parametrize("name", list(cases.ROUNDED))
 def test_what_is_averaged_is_that_of_one_process_to_rounding(
     name: str, pair: list[dict[str, Any]], folder: Path
 ) -> None:
@@ -96,13 +125,13 @@ def test_what_is_averaged_is_that_of_one_process_to_rounding(
             np.testing.assert_allclose(mine, theirs, rtol=0, atol=2e-6)
 
 
-@pytest.mark.parametrize("run", runs.BY_TRAINING_STEP)
+@pytest.mark.parametrize("run", cases.BY_TRAINING_STEP)
 def test_training_steps_of_two_processes_have_the_bits_of_the_plain_loop(
     run: Callable[[runs.World], dict[str, Any]], pair: list[dict[str, Any]], folder: Path
 ) -> None:
     """A TrainingStep averages digital gradients itself, as DistributedDataParallel does."""
     name = run.__name__
-    wanted = by_one(name, folder) if name in runs.EXACT else pair[0][name]
+    wanted = by_one(name, folder) if name in cases.EXACT else pair[0][name]
     assert [found["recorded"][name][0] for found in pair] == [wanted] * 2
 
 
@@ -125,7 +154,7 @@ def test_processes_on_gpus_have_the_bits_of_one(tmp_path: Path) -> None:
     """Two processes with a GPU each (NCCL) if there are two GPUs, or else on one GPU (gloo)."""
     pair = processes(2, tmp_path, "cuda")
     wrong = []
-    for name in [*runs.EXACT, *runs.EXACT_OF_TWO]:
+    for name in [*cases.EXACT, *cases.EXACT_OF_TWO]:
         wanted = by_one(name, tmp_path, "cuda")
         shared = name in pair[0]["shared"]
         wrong += [f"{name} {i}" for i, found in enumerate(pair) if found[name] != wanted]
@@ -134,25 +163,27 @@ def test_processes_on_gpus_have_the_bits_of_one(tmp_path: Path) -> None:
             for i, found in enumerate(pair)
             if shared and found["shared"][name] != wanted
         ]
-    for run in runs.BY_TRAINING_STEP:
+    for run in cases.BY_TRAINING_STEP:
         name = run.__name__
-        wanted = by_one(name, tmp_path, "cuda") if name in runs.EXACT else pair[0][name]
+        wanted = by_one(name, tmp_path, "cuda") if name in cases.EXACT else pair[0][name]
+        for how in ("sharded", "exchanged"):
+            wrong += [f"{how} {name} {i}" for i, p in enumerate(pair) if p[how][name] != wanted]
         wrong += [
             f"recorded {name} {i}" for i, p in enumerate(pair) if p["recorded"][name][0] != wanted
         ]
         # Unequal parts come in four shapes; gloo waits for the GPU.
-        is_recorded = torch.cuda.device_count() > 1 and run is not runs.unequal_mean
+        is_recorded = torch.cuda.device_count() > 1 and run is not cases.unequal_mean
         if (pair[0]["recorded"][name][1][-1] > 0) != is_recorded:
             wrong.append(f"recorded {name}: {pair[0]['recorded'][name][1]} graphs")
     assert wrong == []
-    for name in runs.ROUNDED:
+    for name in cases.ROUNDED:
         assert pair[0][name] == pair[1][name]
 
 
 @pytest.mark.nightly
 def test_four_processes_have_the_bits_of_one(tmp_path: Path) -> None:
     four = processes(4, tmp_path)
-    for name in runs.EXACT:
+    for name in cases.EXACT:
         assert [found[name] for found in four] == [by_one(name, tmp_path)] * 4
         assert [found["shared"][name] for found in four] == [by_one(name, tmp_path)] * 4
 
@@ -237,7 +268,7 @@ def test_ranks_that_disagree_are_told(name: str, message: str, pair: list[dict[s
 
 @pytest.mark.parametrize("name", ["single", "lrtt_samples", "convolution", "gated"])
 def test_one_prepared_process_is_as_one_that_is_not(name: str, folder: Path) -> None:
-    run = runs.EXACT[name]
+    run = cases.EXACT[name]
     assert run(runs.World(prepares=True)) == by_one(name, folder)
 
 
@@ -263,6 +294,10 @@ def test_bad_arguments_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         distributed.prepare(model, loss="max")
     with pytest.raises(ValueError, match="updates = 'some': write 'auto', 'all' or 'shared'"):
         distributed.prepare(model, updates="some")
+    with pytest.raises(ValueError, match="cells = 'some': write 'all' or 'sharded'"):
+        distributed.prepare(model, cells="some")
+    with pytest.raises(ValueError, match="updates = 'all' and cells = 'sharded': a rank would"):
+        distributed.prepare(model, updates="all", cells="sharded")
     with pytest.raises(ValueError, match="check_every must be at least 0"):
         distributed.prepare(model, check_every=-1)
     with pytest.raises(ValueError, match="no analog layers"):

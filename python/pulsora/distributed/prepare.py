@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 from typing import TYPE_CHECKING
 
-import torch
 from torch import distributed as dist
 from torch import nn
 
@@ -15,6 +13,7 @@ from pulsora._internal.checks import require_at_least
 from pulsora.distributed.agreement import timeout_of
 from pulsora.distributed.process_group import ProcessGroup
 from pulsora.distributed.sharded_update import rows_to_shard
+from pulsora.distributed.states import states
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
 from pulsora.nn.base import AnalogModule
 from pulsora.nn.recurrent_base import AnalogRNNBase
@@ -22,7 +21,9 @@ from pulsora.nn.tiles.followed_weights import FollowedWeights
 from pulsora.nn.tiles.layer_names import set_names
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
+
+    import torch
 
 __all__ = ["batch", "check", "prepare", "rows"]
 
@@ -34,6 +35,7 @@ def prepare(
     batch_dim: int = 0,
     check_every: int = 0,
     updates: str = "auto",
+    cells: str = "all",
     group: dist.ProcessGroup | None = None,
 ) -> nn.Module:
     """Makes the processes of torch.distributed train one model, with the bits of one process.
@@ -50,9 +52,12 @@ def prepare(
         batch_dim: The dimension of the rows in the model's first input.
         check_every: Number of optimiser steps between comparisons of all states; 0 for never.
         updates: Which ranks make the pulses of a layer. 'all': every rank, for all tiles. 'shared':
-            in layers with several tiles, every rank for some tiles, whose states it sends to
-            others. 'auto': shared where that is faster, in large layers of one array of pulsed
-            cells per tile, and large batches. The results are equal.
+            every rank for some layers, or some tiles of layers, whose states it sends to others.
+            'auto': shared where that is faster, in large layers of pulsed cells, and large batches;
+            in plain steps only in layers of one array per tile. The results are equal.
+        cells: Which ranks store the parameters of cells. 'all': every rank, of all tiles.
+            'sharded': each rank those of the tiles that it pulses, and pulses are shared in all
+            layers. The results are equal.
         group: The processes; by default all, in a new group, so that messages of analog layers do
             not mix with others. It has the timeout of the default group.
 
@@ -66,12 +71,7 @@ def prepare(
         RuntimeError: if the ranks do not agree on layers, configurations, seeds or states, or there
             are several processes without `torch.distributed.init_process_group()`.
     """
-    if loss not in {"mean", "sum"}:
-        raise ValueError(f"loss = {loss!r}: write 'mean' or 'sum'")
-    if updates not in {"auto", "all", "shared"}:
-        raise ValueError(f"updates = {updates!r}: write 'auto', 'all' or 'shared'")
-    require_at_least("batch_dim", batch_dim, 0)
-    require_at_least("check_every", check_every, 0)
+    _require_settings(loss, updates, cells, batch_dim=batch_dim, check_every=check_every)
     layers = _layers(model)
     for name, layer in layers.items():
         _require_parted(name, layer)
@@ -88,9 +88,11 @@ def prepare(
         shared={
             name: least
             for name, layer in layers.items()
-            if (least := rows_to_shard(layer.tiles, updates)) is not None
+            if (least := rows_to_shard(layer.tiles, "shared" if cells == "sharded" else updates))
+            is not None
         },
-        digests=lambda: _states(model, layers),
+        shards_cells=cells == "sharded",
+        digests=lambda: states(model, layers, without_cells=cells == "sharded"),
     )
     same = "make the model alike on every rank, after torch.manual_seed with one number"
     process_group.agreement.require_equal(
@@ -100,9 +102,12 @@ def prepare(
         {n: _seeds(a) for n, a in layers.items()}, "the size or the seed", same
     )
     process_group.agreement.require_equal(
-        _states(model, layers, own), "the state", "write or load the same weights on every rank"
+        states(model, layers, own), "the state", "write or load the same weights on every rank"
     )
     set_names((name, layer.tiles) for name, layer in layers.items())
+    if process_group.shards_cells:
+        for update in process_group.updates.values():
+            update.compute_other_cells()
     for layer in layers.values():
         layer.tiles.process_group = process_group
         if isinstance(layer.held, FollowedWeights):
@@ -120,6 +125,22 @@ def prepare(
         ignored,  # type: ignore[no-untyped-call]
     )
     return model
+
+
+def _require_settings(loss: str, updates: str, cells: str, **counts: int) -> None:
+    if loss not in {"mean", "sum"}:
+        raise ValueError(f"loss = {loss!r}: write 'mean' or 'sum'")
+    if updates not in {"auto", "all", "shared"}:
+        raise ValueError(f"updates = {updates!r}: write 'auto', 'all' or 'shared'")
+    if cells not in {"all", "sharded"}:
+        raise ValueError(f"cells = {cells!r}: write 'all' or 'sharded'")
+    if cells == "sharded" and updates == "all":
+        raise ValueError(
+            "updates = 'all' and cells = 'sharded': a rank would make the pulses of tiles whose "
+            "cells it does not store; leave updates = 'auto'"
+        )
+    for name, count in counts.items():
+        require_at_least(name, count, 0)
 
 
 @contextlib.contextmanager
@@ -169,8 +190,10 @@ def check(model: nn.Module) -> None:
         RuntimeError: on all ranks, with the name of the first layer that differs.
     """
     inner = _inner(model)
-    _group_of(model).agreement.require_equal(
-        _states(inner, _layers(inner, prepared=True)), "the state"
+    process_group = _group_of(model)
+    layers = _layers(inner, prepared=True)
+    process_group.agreement.require_equal(
+        states(inner, layers, without_cells=process_group.shards_cells), "the state"
     )
 
 
@@ -264,23 +287,3 @@ def _multiply_gradients(parameters: Sequence[nn.Parameter], factor: int) -> None
 def _seeds(layer: AnalogModule) -> str:
     tiles = layer.tiles
     return f"{tiles.shape} {tiles.groups} {[(tile.seed, tile.tile_id) for tile in tiles]}"
-
-
-def _states(
-    model: nn.Module, layers: dict[str, AnalogModule], names: Collection[str] | None = None
-) -> dict[str, str]:
-    """Returns digests of the states of layers, and of parameters with these names or all."""
-    found = {}
-    for name, layer in layers.items():
-        sums = [tile.state().values["checksum"] for tile in layer.tiles]
-        scales = layer.tiles.scales
-        found[name] = f"{sums} {'' if scales is None else _bytes(scales)}"
-    for name, each in model.named_parameters():
-        if not isinstance(each, AnalogParameter) and (names is None or name in names):
-            found[name] = _bytes(each)
-    return found
-
-
-def _bytes(values: torch.Tensor) -> str:
-    flat = values.detach().cpu().contiguous().view(-1).view(torch.uint8)
-    return hashlib.sha256(flat.numpy().tobytes()).hexdigest()

@@ -13,7 +13,8 @@ from torch.utils._pytree import tree_leaves
 
 from pulsora.distributed.agreement import STEPS_TOGETHER, Agreement
 from pulsora.distributed.messages import average_gradients, gather_equal
-from pulsora.distributed.sharded_update import ShardedUpdate
+from pulsora.distributed.recorded_exchange import RecordedExchange
+from pulsora.distributed.sharded_update import ShardedUpdate, shares
 from pulsora.nn.tiles.batch_shard import BatchShard, SingleProcess
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
+    from pulsora.distributed.sharded_update import LeastRows
     from pulsora.nn.tiles.patches import Patches
     from pulsora.nn.tiles.tile_array import TileArray
 
@@ -44,8 +46,9 @@ class ProcessGroup(SingleProcess):
             batch.
         batch_dim: The dimension of the rows in the model's first input.
         check_every: Number of steps between comparisons of states; 0 for never.
-        shared: Least number of rows for which ranks share the pulses of an array, by its name;
+        shared: Least numbers of rows for which ranks share the pulses of an array, by its name;
             every rank makes all pulses of other arrays.
+        shards_cells: Whether each rank stores the cells of the tiles that it pulses alone.
         digests: Returns texts that have to be equal on all ranks, by name.
     """
 
@@ -59,7 +62,8 @@ class ProcessGroup(SingleProcess):
         loss: str,
         batch_dim: int,
         check_every: int,
-        shared: Mapping[str, int],
+        shared: Mapping[str, LeastRows],
+        shards_cells: bool,
         digests: Callable[[], dict[str, str]],
     ) -> None:
         self.group = group
@@ -73,6 +77,7 @@ class ProcessGroup(SingleProcess):
         """Rows of each rank in the next forward passes, if `batch` has set them."""
         self.last: BatchShard | None = None
         """The rows of the last forward pass."""
+        self.shards_cells = shards_cells
         self.averages = False
         """Whether `average_gradients` does the work of DistributedDataParallel."""
         self._model = model
@@ -82,10 +87,11 @@ class ProcessGroup(SingleProcess):
         self._batch_dim = batch_dim
         self._check_every = check_every
         self._digests = digests
-        self._updates = {
-            id(array): ShardedUpdate(array, self.size, self.rank, shared[name])
-            for name, array in arrays.items()
-            if name in shared and self.size > 1
+        some = {name: arrays[name] for name in shared if self.size > 1}
+        parts = zip(some.items(), shares(list(some.values()), self.size), strict=True)
+        self.updates = {
+            id(array): ShardedUpdate(array, tiles, self.rank, shared[name])
+            for (name, array), tiles in parts
         }
         self._awaited: list[Callable[[], None]] = []  # states of tiles that other ranks pulsed
         self._passes: list[BatchShard | None] = []  # open forward passes; None: an evaluation
@@ -155,9 +161,9 @@ class ProcessGroup(SingleProcess):
         for rank, shape in enumerate(found):
             if shape[1:] != padded[1:]:
                 raise ValueError(
-                    f"rows of the model's input have shape {_shown(padded[1:])} on rank "
-                    f"{self.rank}, but {_shown(shape[1:])} on rank {rank}; give all ranks rows of "
-                    "one shape, padded where they differ"
+                    f"rows of the model's input have shape {mine[1:]} on rank {self.rank}, but "
+                    f"{[size for size in shape[1:] if size >= 0]} on rank {rank}; give all ranks "
+                    "rows of one shape, padded where they differ"
                 )
         return tuple(shape[0] for shape in found)
 
@@ -317,16 +323,24 @@ class ProcessGroup(SingleProcess):
 
     def pulsed_here(self, array: object, rows: int) -> list[int] | None:
         """Returns this rank's tiles if ranks share the pulses of so many rows; else None."""
-        update = self._updates.get(id(array))
-        if update is None or rows < update.least_rows:
+        update = self.updates.get(id(array))
+        if update is None:
             return None
-        if self._by_nccl and torch.cuda.is_current_stream_capturing():
-            return None  # changes of other ranks would have to pass through the host
-        return update.tiles[self.rank]
+        least = update.least.recorded if self._records() else update.least.plain
+        return None if least is None or rows < least else update.tiles[self.rank]
 
     def exchange(self, array: object) -> None:
-        """Begins to send and receive changes of tiles; `stepped` waits for them."""
-        self._awaited.append(self._updates[id(array)].exchange(self.group))
+        """Begins to send and receive changes of tiles, unless a step is recorded; `stepped` waits."""
+        if not self._records():
+            self._awaited.append(self.updates[id(array)].exchange(self.group))
+
+    def recorded_exchange(self, arrays: Sequence[object]) -> RecordedExchange:
+        """Records the exchange of changes."""
+        updates = [self.updates[id(array)] for array in arrays]
+        return RecordedExchange(updates, self.group, self.agreement, self._arrays[0].device)
+
+    def _records(self) -> bool:
+        return self._by_nccl and torch.cuda.is_current_stream_capturing()
 
     def receive(self) -> None:
         """Waits for the changes that other ranks have sent."""
@@ -385,7 +399,3 @@ class ProcessGroup(SingleProcess):
     def __reduce__(self) -> NoReturn:
         how = "a model that was prepared for several processes cannot be pickled"
         raise TypeError(f"{how}; save model.state_dict()")
-
-
-def _shown(shape: Sequence[int]) -> list[int]:
-    return [size for size in shape if size >= 0]

@@ -1,98 +1,175 @@
-"""Sharded updates: each process makes the pulses of some tiles of a layer."""
+"""Sharded updates: each process makes the pulses of some tiles."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import distributed as dist
 
-from pulsora import _core
-
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
 
     from pulsora.nn.tiles.tile_array import TileArray
 
-__all__ = ["ShardedUpdate", "rows_to_shard"]
+__all__ = ["LeastRows", "ShardedUpdate", "rows_to_shard", "shares"]
 
 _CELLS = 1 << 17
 _ROWS = 256
 """Cells of a layer, and rows, above which pulses outlast messages (docs/howto/distributed.md)."""
+_BALANCED = 1.1
+"""Largest load of a process, relative to the mean, where layers are not divided."""
 
 
-def rows_to_shard(array: TileArray, updates: str) -> int | None:
-    """Returns the least number of rows for which processes share pulses; None for never.
+class LeastRows(NamedTuple):
+    """The least numbers of rows for which processes share pulses.
+
+    Attributes:
+        plain: In plain steps, whose messages pass through the host; None for never.
+        recorded: In recorded steps.
+    """
+
+    plain: int | None
+    recorded: int
+
+
+def rows_to_shard(array: TileArray, updates: str) -> LeastRows | None:
+    """Returns the least rows for which processes share the pulses of a layer; None for never.
 
     Args:
         array: The tiles of the layer.
         updates: 'all' for never, 'shared' for always, 'auto' where pulses take longer than
-            messages. That excludes layers with adapters, whose visible cells change only at
-            transfers, and weights in floating point, which change by one product.
+            messages. That excludes weights in floating point, which change by one product, and in
+            plain steps layers with adapters, whose visible cells change only at transfers.
     """
-    if len(array) == 1 or updates == "all":
+    if updates == "all" or array.facts.digital_weight:
         return None
     if updates == "shared":
-        return 0
-    is_large = array.shape[0] * array.shape[1] >= _CELLS
-    return _ROWS if is_large and array.facts.pulses_written else None
+        return LeastRows(0, 0)
+    if array.shape[0] * array.shape[1] < _CELLS or not array.facts.written:
+        return None
+    return LeastRows(_ROWS if array.facts.pulses_written else None, _ROWS)
+
+
+def shares(arrays: Sequence[TileArray], size: int) -> list[list[list[int]]]:
+    """Returns the numbers of the tiles that each process pulses, in each layer.
+
+    Processes get whole layers, where that gives each about as many cells: then a process has the
+    launches of its layers alone. Otherwise layers are divided.
+    """
+    cells = [[tile.d_size * tile.x_size for tile in array] for array in arrays]
+    total = sum(map(sum, cells))
+    owners, load = _spread([sum(tiles) for tiles in cells], size)
+    if load * size <= _BALANCED * total:
+        ofs = [[owner] * len(tiles) for owner, tiles in zip(owners, cells, strict=True)]
+    else:
+        owners, _ = _spread([count for tiles in cells for count in tiles], size)
+        each = iter(owners)
+        ofs = [[next(each) for _ in tiles] for tiles in cells]
+    return [
+        [[i for i, owner in enumerate(of) if owner == process] for process in range(size)]
+        for of in ofs
+    ]
 
 
 class ShardedUpdate:
-    """Assignment of the tiles of an array to processes, and the exchange of their changes.
+    """The tiles of a layer that each process pulses, and the exchange of their changes.
 
     Args:
-        array: More than one tile.
-        size: Number of processes.
+        array: The tiles.
+        tiles: Numbers of the tiles of each process.
         process: The number of this process.
-        least_rows: Least number of rows for which pulses are shared.
+        least: Least numbers of rows for which pulses are shared.
 
     Attributes:
-        least_rows: Least number of rows for which pulses are shared.
         tiles: Numbers of the tiles of each process.
+        least: Least numbers of rows for which pulses are shared.
+        sizes: Numbers of floats in the tensors that updates change, for each process.
     """
 
-    def __init__(self, array: TileArray, size: int, process: int, least_rows: int) -> None:
+    def __init__(
+        self, array: TileArray, tiles: list[list[int]], process: int, least: LeastRows
+    ) -> None:
         self._array = array
         self._process = process
-        self.least_rows = least_rows
+        self.tiles = tiles
+        self.least = least
         self._message = torch.empty(0)
         self._everyone = torch.empty(0, 0)
-        self.tiles = _shares([tile.d_size * tile.x_size for tile in array], size)
+        self.sizes = [array.together.changes_size(own, numbers=False) for own in tiles]
+
+    def compute_other_cells(self) -> None:
+        """Frees the cells of tiles that other processes pulse."""
+        for process, tiles in enumerate(self.tiles):
+            if process != self._process:
+                self._array.together.compute_cells(tiles)
 
     def exchange(self, group: dist.ProcessGroup | None) -> Callable[[], None]:
         """Sends changes of this process's tiles; the returned function receives all others."""
-        whole, mine = self._whole(), self._process
+        whole, mine = self._array.together, self._process
         sizes = [whole.changes_size(tiles) for tiles in self.tiles]
+        owners = [process for process, tiles in enumerate(self.tiles) if tiles]
+        divided = len(owners) > 1
         shape, device = (len(sizes), max(sizes)), self._array.device
         if self._everyone.shape != shape or self._everyone.device != device:
             # Kept between steps, because allocating memory would take as long as a message.
-            self._message = torch.zeros(shape[1], device=device)
             self._everyone = torch.zeros(shape, device=device)
-        whole.pack_changes(self.tiles[mine], self._message[: sizes[mine]])
-        rows = list(self._everyone)
-        work = dist.all_gather(rows, self._message, group=group, async_op=True)
+            self._message = torch.zeros(shape[1], device=device) if divided else self._everyone[0]
+        if self.tiles[mine]:
+            whole.pack_changes(self.tiles[mine], self._message[: sizes[mine]])
+        if divided:
+            rows = list(self._everyone)
+            work = dist.all_gather(rows, self._message, group=group, async_op=True)
+        else:
+            rows = [self._message] * len(sizes)
+            work = dist.broadcast(self._message, group=group, group_src=owners[0], async_op=True)
 
         def receive() -> None:
             work.wait()
-            for process, (tiles, size, row) in enumerate(zip(self.tiles, sizes, rows, strict=True)):
-                if process != mine and tiles:
-                    self._whole().unpack_changes(tiles, row[:size])
+            for process in owners:
+                if process != mine:
+                    whole = self._array.together
+                    whole.unpack_changes(self.tiles[process], rows[process][: sizes[process]])
 
         return receive
 
-    def _whole(self) -> _core.TileGrid:
-        whole = self._array.whole
-        assert isinstance(whole, _core.TileGrid)  # noqa: S101 - there is more than one tile
-        return whole
+    # For recorded steps
+
+    def free_messages(self) -> None:
+        """Frees the memory of messages of plain steps."""
+        self._message = torch.empty(0)
+        self._everyone = torch.empty(0, 0)
+
+    def pack(self, message: Tensor) -> None:
+        """Writes the tensors that updates have changed in this process's tiles."""
+        if mine := self.tiles[self._process]:
+            self._array.together.pack_changes(mine, message, numbers=False)
+
+    def unpack(self, process: int, message: Tensor) -> None:
+        """Reads what `pack` wrote in another process."""
+        if process != self._process and (tiles := self.tiles[process]):
+            self._array.together.unpack_changes(tiles, message, numbers=False)
+
+    def numbers(self) -> list[int]:
+        """Returns the numbers of this process's tiles that the host keeps."""
+        return self._array.together.changed_numbers(self.tiles[self._process])
+
+    def restore(self, process: int, numbers: Sequence[int]) -> None:
+        """Takes over the numbers of another process."""
+        self._array.together.restore_numbers(self.tiles[process], numbers)
 
 
-def _shares(work: list[int], count: int) -> list[list[int]]:
-    """Splits work into about equal shares: each piece, largest first, to the smallest share."""
-    shares: list[list[int]] = [[] for _ in range(count)]
-    loads = [0] * count
+def _spread(work: list[int], size: int) -> tuple[list[int], int]:
+    """Gives each piece of work, the largest first, to the process with the least.
+
+    Returns:
+        The process of each piece, and the largest sum of a process.
+    """
+    loads = [0] * size
+    owners = [0] * len(work)
     for piece in sorted(range(len(work)), key=lambda i: -work[i]):
-        least = loads.index(min(loads))
-        shares[least].append(piece)
-        loads[least] += work[piece]
-    return [sorted(share) for share in shares]
+        owners[piece] = loads.index(min(loads))
+        loads[owners[piece]] += work[piece]
+    return owners, max(loads)

@@ -13,7 +13,7 @@ from pulsora.nn.autograd.optimizer_groups import has_analog, learning_rate
 from pulsora.nn.clipping import clip_all
 from pulsora.nn.tiles.followed_weights import follow_all, followed_layers
 from pulsora.nn.tiles.held_weights import layers_with_held_weights
-from pulsora.nn.tiles.layer_update import apply_updates
+from pulsora.nn.tiles.layer_update import apply_updates, tiles_pulsed_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -64,6 +64,7 @@ class RecordedStep:
         self._held = layers_with_held_weights(model)
         stepped = {id(each) for group in optimizer.param_groups for each in group["params"]}
         self._clipped = [each for each in self._held if id(each.carrier) in stepped]
+        self._exchange: Any = None  # of changes between processes
         follow_all(self._layers)  # what happens in every step is recorded, and nothing else
         self._begin()
         self._batch = [each.clone() for each in batch]
@@ -96,16 +97,22 @@ class RecordedStep:
         ]
 
     def _pulse(self, updates: Sequence[LayerUpdate], optimizer: _Pulses) -> None:
-        """Records the updates of the tiles, each with the number of its learning rate."""
+        """Records the updates of the tiles, each with the number of its learning rate.
+
+        What processes share is exchanged afterwards.
+        """
         numbers = {
             id(each.array): i
             for i, group in enumerate(optimizer.param_groups)
             for each in group["params"]
             if isinstance(each, AnalogParameter)
         }
+        shared = [each.array for each in updates if tiles_pulsed_here(each) is not None]
         for update in updates:
             self.tiles.use_rate(numbers[id(update.array)])
             apply_updates([update])
+        if shared:
+            self._exchange = shared[0].process_group.recorded_exchange(shared)
 
     def run(self, optimizer: _Pulses, batch: Sequence[Tensor]) -> Tensor:
         """Runs the step with another batch, and returns the loss."""
@@ -121,6 +128,8 @@ class RecordedStep:
             # advances torch's generator by those of a step.
             self._graph.replay()
         self.tiles.run(torch.cuda.current_stream(batch[0].device).cuda_stream, rates)
+        if self._exchange is not None:
+            self._exchange.exchange_numbers()
         for parameter, gradient in self._gradients:
             parameter.grad = gradient
         if not self.digital_too:

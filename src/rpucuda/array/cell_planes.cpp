@@ -194,14 +194,27 @@ void CellPlanes::loadFrom(const Context &context, const State &state, const std:
     std::memcpy(partOf(planes.data(), part), bytes.data(), bytes.size());
   });
   Buffer<uint16_t> fresh(context, count());
-  draw(context, key_, fresh.data());
-  if (copyOf(context, fresh.data(), count()) == planes) {
-    compute(key_, checksumOf(planes));
-    return;
-  }
+  if (computeIfDrawn(context, planes, fresh)) return;
   if (!areStored_) stored_ = std::move(fresh);
   areStored_ = true;
   detail::copyFromHost(context, stored_.data(), planes.data(), stored_.bytes());
+}
+
+// Draws the cells of the key, and computes them from now on if they are these.
+bool CellPlanes::computeIfDrawn(const Context &context, const std::vector<uint16_t> &planes,
+                                Buffer<uint16_t> &fresh) {
+  draw(context, key_, fresh.data());
+  const bool same = copyOf(context, fresh.data(), count()) == planes;
+  if (same) compute(key_, checksumOf(planes));
+  return same;
+}
+
+void CellPlanes::computeFromNowOn(const Context &context) {
+  if (areStored_ && count() > 0) {
+    Buffer<uint16_t> fresh(context, count());
+    computeIfDrawn(context, copyOf(context, stored_.data(), count()), fresh);
+  }
+  areComputed_ = true;
 }
 
 void CellPlanes::loadDrawn(const Context &context, const Value &saved, const std::string &prefix) {

@@ -29,6 +29,9 @@ class CellPlanes {
   /// Reserves the memory of CellLoans in the context's operation, which then cannot run out of it.
   void reserve(const Context &context) const;
 
+  /// Lets cells be computed from now on. Cells that are not those that the key draws stay stored.
+  void computeFromNowOn(const Context &context);
+
   /// Whether a tensor or a value of a state describes cells, so that all of a kind come together:
   /// tensors of stored cells, or the value drawn() of computed ones.
   static bool isOf(const std::string &name);
@@ -62,6 +65,8 @@ class CellPlanes {
   template <class Use>
   void eachSaved(const State &state, const std::string &prefix, const Use &use) const;
   void loadDrawn(const Context &context, const Value &saved, const std::string &prefix);
+  bool computeIfDrawn(const Context &context, const std::vector<uint16_t> &planes,
+                      Buffer<uint16_t> &fresh);
   void compute(RandomKey key, uint64_t checksum);
 
   DeviceParams params_;

@@ -8,9 +8,10 @@ namespace pulsora {
 
 /// Settings of program and verify.
 struct ProgramSettings {
-  float tolerance = 0.0f;  ///< largest |target - weight| of a cell that is done
-  int rounds = 1;          ///< most rounds of a read and pulses
-  int most = 1;            ///< most pulses of a cell in a round
+  float tolerance =
+      0.0f;        ///< largest |target - weight| of a cell that is done; see acceptedError()
+  int rounds = 1;  ///< most rounds of a read and pulses
+  int most = 1;    ///< most pulses of a cell in a round
 };
 
 /// Programs the cells of arrays and verifies them by exact reads. Lines are those of the array's

@@ -33,11 +33,22 @@ struct ProgramCounts {
   }
 };
 
+/// The largest error of a cell that is done, when `round` of `rounds` rounds are over.
+///
+/// It is the tolerance in the first half of them, and then the tolerance times
+/// rounds / (rounds - round). A cell whose target lies beyond its bounds meets the tolerance by
+/// chance alone, through its write noise. The error that it may still hope for is inversely
+/// proportional to the draws that are left.
+PULSORA_HD float acceptedError(float tolerance, int round, int rounds) {
+  if (2 * round < rounds) return tolerance;
+  return tolerance * (static_cast<float>(rounds) / static_cast<float>(rounds - round));
+}
+
 /// Targets of the cells of an array, and the rounds of reads and pulses that lead there. In each
-/// round a cell is read. If its weight, as reads see it, is farther from its target than the
-/// tolerance, the cell gets pulses towards it: as many as its mean step at that weight asks for
-/// after two deviations of the write noise are taken off, at least 1 and at most `most` divided by
-/// the number of the round. A cell that gets no pulse keeps its write noise.
+/// round a cell is read. If its weight, as reads see it, is farther from its target than
+/// acceptedError(), the cell gets pulses towards it: as many as its mean step at that weight asks
+/// for after two deviations of the write noise are taken off, at least 1 and at most `most` divided
+/// by the number of the round. A cell that gets no pulse keeps its write noise.
 ///
 /// A reading within two deviations of the target says little about the stored weight: one pulse,
 /// which draws new write noise, serves the cell better than a move. The limits of later rounds are
@@ -85,7 +96,7 @@ struct ProgramCell {
     Response r{};
     Philox4 stepWords{};  // of the normals below: the samples of eight rounds share a block
     Philox4 writingWords{};
-    for (int round = 0; round < program.rounds && !isDone(c); ++round) {
+    for (int round = 0; round < program.rounds && !isDone(c, round); ++round) {
       if (c.sent == 0) r = a.response(i);
       const bool up = (c.error() > 0.0f) != turned;
       const int n = pulses(a, r, c, up, round);
@@ -118,16 +129,17 @@ struct ProgramCell {
     const float w = a.weights[i];
     return {program.targets(row, col), w, program.visible ? program.visible[i] : w, 0};
   }
-  PULSORA_HD bool isDone(const ProgramState &c) const {
-    return pulsora::abs(c.error()) <= program.tolerance;
+  /// Whether a cell gets no more pulses after `round` rounds, which are fewer than all.
+  PULSORA_HD bool isDone(const ProgramState &c, int round) const {
+    return pulsora::abs(c.error()) <= acceptedError(program.tolerance, round, program.rounds);
   }
   /// Whether the weights of a column are the negative stored ones.
   PULSORA_HD bool isTurned(int64_t col) const {
     return program.frame.signs && program.frame.signs[col] < 0.0f;
   }
   /// The pulses of one round for a cell that is not done. 0 where they cannot help: at a bound,
-  /// unless new write noise may, and within half a step of the target, unless steps differ from
-  /// pulse to pulse.
+  /// without write noise to be drawn anew, and within half a step of the target, unless steps
+  /// differ from pulse to pulse.
   template <class Array>
   PULSORA_HD int pulses(const Array &a, const Response &r, const ProgramState &c, bool up,
                         int round) const {
@@ -135,7 +147,7 @@ struct ProgramCell {
     const float error = pulsora::abs(c.error());
     const float step = pulsora::abs(clipWeight(Device::pulse(w, up, r, a.params, 0.0f), r) - w);
     const float rest = pulsora::max(error - 2.0f * program.writeNoise, 0.0f);
-    if (step == 0.0f) return program.writeNoise > error ? 1 : 0;
+    if (step == 0.0f) return program.writeNoise > 0.0f ? 1 : 0;
     const bool varies = program.writeNoise > 0.0f || a.params.dw_min_std > 0.0f;
     if (!varies && 2.0f * error < step) return 0;
     const float most = program.most / static_cast<float>(round + 1);

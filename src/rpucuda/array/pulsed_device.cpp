@@ -18,6 +18,7 @@ namespace {
 
 // Tensor of a state that describes cells, besides those of CellPlanes.
 constexpr const char *kReference = "reference";
+constexpr const char *kCounts = "counts";
 
 bool computesCells(const PulsedParams &params, Touched touched) {
   return params.cells == CellStorage::Computed ||
@@ -326,10 +327,12 @@ void PulsedDevice::saveTo(const Context &context, State &state, const std::strin
     state.put(context, prefix + kReference, Tensor::Type::F32, shape, reference_);
   if (!signs_.empty())
     state.put(context, prefix + "column_signs", Tensor::Type::F32, {cols_}, signs_);
-  uint64_t counts[2] = {};
-  detail::copyToHost(context, counts, counts_.data(), sizeof counts);
-  state.values[prefix + "pulses"] = Value(counts[0]);
-  state.values[prefix + kSlots] = Value(counts[1]);
+  if (!state.packs(context, prefix + kCounts, counts_)) {
+    uint64_t counts[2] = {};
+    detail::copyToHost(context, counts, counts_.data(), sizeof counts);
+    state.values[prefix + "pulses"] = Value(counts[0]);
+    state.values[prefix + kSlots] = Value(counts[1]);
+  }
   saveAge(state, prefix);
   // Only within a mini-batch, so that states saved between mini-batches keep their set of values.
   if (boundsDue_) state.values[prefix + kBoundsDue] = Value(boundsEvent_);
@@ -337,9 +340,11 @@ void PulsedDevice::saveTo(const Context &context, State &state, const std::strin
 
 void PulsedDevice::loadFrom(const Context &context, const State &state, const std::string &prefix) {
   const std::vector<int64_t> shape{rows_, cols_};
-  const bool hasSlots = state.values.count(prefix + kSlots) != 0;
-  const uint64_t counts[2] = {state.counter(prefix + "pulses"),
-                              hasSlots ? state.counter(prefix + kSlots) : 0};
+  uint64_t counts[2] = {};
+  if (!state.packed) {
+    counts[0] = state.counter(prefix + "pulses");
+    if (state.values.count(prefix + kSlots) != 0) counts[1] = state.counter(prefix + kSlots);
+  }
   const bool due = state.values.count(prefix + kBoundsDue) != 0;
   const uint64_t event = due ? state.counter(prefix + kBoundsDue) : 0;
   const Age age = readAge(state, prefix);
@@ -352,7 +357,8 @@ void PulsedDevice::loadFrom(const Context &context, const State &state, const st
     state.take(context, prefix + kReference, Tensor::Type::F32, shape, reference_);
   if (!signs_.empty())
     state.take(context, prefix + "column_signs", Tensor::Type::F32, {cols_}, signs_);
-  detail::copyFromHost(context, counts_.data(), counts, sizeof counts);
+  if (!state.unpacks(context, prefix + kCounts, counts_))
+    detail::copyFromHost(context, counts_.data(), counts, sizeof counts);
   boundsDue_ = due;
   boundsEvent_ = event;
   drift(context, age);

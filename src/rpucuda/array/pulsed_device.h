@@ -176,6 +176,8 @@ class PulsedDevice {
 
   /// Whether the parameters of the cells are stored, not computed.
   bool storesCells() const { return cells_.areStored(); }
+  /// Lets the parameters of cells be computed from now on; see CellPlanes::computeFromNowOn().
+  void computeCells(const Context &context) { cells_.computeFromNowOn(context); }
   /// Reserves the memory of computed cells in the context's operation, which then cannot run out of
   /// memory for them.
   void reserveCells(const Context &context) const { cells_.reserve(context); }

@@ -64,6 +64,10 @@ void AnalogDevice::reserveCells(const Context &context) const {
   for (const NamedArray &each : arraysOf()) each.array->cells().reserveCells(context);
 }
 
+void AnalogDevice::computeCells(const Context &context) {
+  for (const NamedArray &each : arrays()) each.array->cells().computeCells(context);
+}
+
 void AnalogDevice::relax(const Context &context, const std::vector<NamedArray> &arrays,
                          uint64_t event) {
   for (const NamedArray &each : arrays) each.array->cells().reserveRelax(context);

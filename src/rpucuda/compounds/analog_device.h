@@ -54,6 +54,8 @@ class AnalogDevice {
   Crossbar &array(const std::string &name);
   const Crossbar &array(const std::string &name) const;
 
+  /// Lets the parameters of the cells of all arrays be computed from now on.
+  void computeCells(const Context &context);
   /// Reserves the memory of computed cells of all arrays in the context's operation.
   void reserveCells(const Context &context) const;
 

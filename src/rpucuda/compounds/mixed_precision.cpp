@@ -263,7 +263,9 @@ void MixedPrecisionDevice::loadFrom(const Context &context, const State &state,
   const uint64_t origin = state.counter(prefix + "first_row", rows);
   const std::vector<int64_t> shape{dSize(), xSize()};
   const bool owes = state.flag(prefix + "owes");
-  Buffer<float> owed = zerosUnless(context, false);
+  // Numbers and tensors of packed states may come one after another.
+  const bool keeps = state.packed && !owed_.empty();
+  Buffer<float> owed = keeps ? std::move(owed_) : zerosUnless(context, false);
   cells_->loadFrom(context, state, prefix);
   if (!sent_.empty()) state.take(context, prefix + "sent", Tensor::Type::F32, shape, sent_);
   state.take(context, prefix + "owed", Tensor::Type::F32, shape, owed);

@@ -209,14 +209,30 @@ void judgeAsymmetry(const Asymmetry &asymmetry, const LRTTSettings &s, Limits &l
               bySample ? " ab_update='accumulated' sends fewer pulses for the same change" : ""));
 }
 
-// Rounds of program and verify end at a write whose noise lies within the tolerance.
+// The share of cells at their targets that write noise of this deviation leaves outside of the
+// tolerance: each round draws it anew, until a draw is accepted.
+double missedCells(const ProgramSettings &program, double noise) {
+  const auto beyond = [&](float error) {
+    return noise > 0.0 ? std::erfc(static_cast<double>(error) / (noise * std::sqrt(2.0))) : 0.0;
+  };
+  const double outside = beyond(program.tolerance);
+  double going = 1.0;
+  double missed = 0.0;
+  for (int round = 1; round < program.rounds; ++round) {
+    const double next = beyond(acceptedError(program.tolerance, round, program.rounds));
+    missed += going * (outside - next);
+    going *= next;
+  }
+  return missed + going * outside;
+}
+
+// Rounds of program and verify end at a write whose noise is accepted.
 void explainProgram(const LRTTSettings &s, const ProgramSettings &program,
                     const CellVerifier *verifier, Value::Map &map, Limits &limits) {
   const PulsedParams &cell = s.params.visible.common();
   const double noise = static_cast<double>(cell.write_noise_std) * static_cast<double>(cell.dw_min);
   const double tolerance = static_cast<double>(program.tolerance);
-  const double within = noise > 0.0 ? std::erf(tolerance / (noise * std::sqrt(2.0))) : 1.0;
-  const double missed = std::pow(1.0 - within, program.rounds);
+  const double missed = missedCells(program, noise);
   map["tolerance"] = Value(tolerance);
   map["rounds"] = Value(program.rounds);
   map["missed_cells"] = Value(missed);

@@ -203,8 +203,9 @@ struct LRTTParams : CompoundBase, FastRetentionParams {
       "3), or that 'write_verify' reads and pulses a cell ('auto': 64).",
       "auto");
     f(&P::transfer_tolerance, "transfer_tolerance", positive(), "weight",
-      "'write_verify': largest distance of a cell from its target; 'auto': 0.01 of the range of "
-      "a cell, or less where a cell is quieter.",
+      "'write_verify': largest distance of a cell from its target, in the first half of the "
+      "rounds; 'auto': 0.01 of the range of a cell, or less where a cell is quieter. After r of R "
+      "rounds, R / (R - r) times as much is accepted.",
       "auto");
     f(&P::transfer_max_pulses, "transfer_max_pulses", atLeast(1), "pulses",
       "'write_verify': most pulses of a cell before the second read; half as many before the "

@@ -11,7 +11,7 @@ constexpr char kAverageName[] = "average_abs_max";
 }  // namespace
 
 void BlockRead::saveTo(const Context &context, State &state, const std::string &prefix) const {
-  if (!repeats_.empty()) {
+  if (!repeats_.empty() && !state.packs(context, prefix + kRepeats, repeats_)) {
     uint64_t count = 0;
     detail::copyToHost(context, &count, repeats_.data(), sizeof count);
     state.values[prefix + kRepeats] = Value(count);
@@ -21,7 +21,7 @@ void BlockRead::saveTo(const Context &context, State &state, const std::string &
 }
 
 void BlockRead::loadFrom(const Context &context, const State &state, const std::string &prefix) {
-  if (!repeats_.empty()) {
+  if (!repeats_.empty() && !state.unpacks(context, prefix + kRepeats, repeats_)) {
     const bool has = state.values.count(prefix + kRepeats) != 0;
     const uint64_t count = has ? state.counter(prefix + kRepeats) : 0;
     detail::copyFromHost(context, repeats_.data(), &count, sizeof count);

@@ -118,6 +118,7 @@ void PackedTensors::put(const Context &context, const std::string &name, const v
 
 void PackedTensors::take(const Context &context, const std::string &name, void *to,
                          size_t bytes) const {
+  if (!from_) return;
   const auto floats = static_cast<int64_t>(bytes / sizeof(float));
   copy(context, rowMajor(from_ + begins_.at(name), 1, floats),
        rowMajor(static_cast<float *>(to), 1, floats));

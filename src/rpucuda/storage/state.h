@@ -32,7 +32,8 @@ const TensorType &typeOf(Tensor::Type type);
 /// Tensors of a state, one after another in a backend's memory, to be sent to another process.
 class PackedTensors {
  public:
-  /// `memory` holds the final size() floats; nullptr if only the sizes are wanted.
+  /// `memory` holds the final size() floats; nullptr if only the sizes are wanted. take() then
+  /// changes nothing.
   explicit PackedTensors(float *memory = nullptr) : to_(memory), from_(memory) {}
 
   /// Number of floats so far.
@@ -97,6 +98,19 @@ struct State {
   template <class Element>
   void take(const Context &context, const std::string &name, Tensor::Type type,
             const std::vector<int64_t> &shape, Buffer<Element> &buffer) const;
+  /// Packs numbers that an object keeps in a backend's memory; false, without effect, unless `packed`
+  /// is in use: the numbers are values then.
+  template <class Element>
+  bool packs(const Context &context, const std::string &name, const Buffer<Element> &numbers) {
+    if (packed) packed->put(context, name, numbers.data(), numbers.bytes());
+    return packed != nullptr;
+  }
+  /// The inverse of packs().
+  template <class Element>
+  bool unpacks(const Context &context, const std::string &name, Buffer<Element> &numbers) const {
+    if (packed) packed->take(context, name, numbers.data(), numbers.bytes());
+    return packed != nullptr;
+  }
   /// The inverse of putFixed().
   template <class Element>
   void takeFixed(const Context &context, const std::string &name, Tensor::Type type,

@@ -40,6 +40,12 @@ enum class BatchEnd {
   Later  ///< other parts follow, or endBatch()
 };
 
+/// What is packed of the changes of a tile.
+enum class ChangedParts {
+  All,     ///< tensors, then the numbers that the host keeps
+  Tensors  ///< what is in the memory of the tile's backend
+};
+
 /// A crossbar tile [dSize, xSize] with its periphery: the only class a caller needs. Inputs are
 /// checked here, before anything changes. A Tile is not copied; save and load its state instead.
 /// The calls of a tile that has been moved from are InputErrors.
@@ -172,17 +178,26 @@ class Tile final {
   /// of equal sizes, configuration and seed. States of versions 1 and 2, which had no checksum,
   /// load too.
   void loadState(const State &state);
+  /// Frees the memory of the parameters of cells, which are drawn again from now on where an
+  /// operation touches them; no bit changes. Cells that a caller or a file has set stay stored.
+  void computeCells();
   /// Number of floats that packChanges() writes.
-  int64_t changesSize() const;
+  int64_t changesSize(ChangedParts parts = ChangedParts::All) const;
   /// Writes everything that updates may change (weights of the arrays, counters, sums of
   /// statistics) to memory of the tile's backend, for a tile of the same sizes, configuration and
   /// seed that was in the same state before the last updates. Returns the end of the written
-  /// memory. To be called between mini-batches.
-  float *packChanges(float *to) const;
+  /// memory. To be called between mini-batches. Without the numbers that the host keeps, nothing
+  /// waits for the GPU.
+  float *packChanges(float *to, ChangedParts parts = ChangedParts::All) const;
   /// Restores the changes that packChanges() wrote to `from`, and returns their end. StateError,
   /// changing nothing, if the tile that wrote them has other sizes, other arrays or another seed.
   /// Configurations are not compared.
-  const float *unpackChanges(const float *from);
+  const float *unpackChanges(const float *from, ChangedParts parts = ChangedParts::All);
+  /// The numbers that the host keeps and updates may change, for restoreNumbers() of a tile to
+  /// which the tensors go by ChangedParts::Tensors. restoreNumbers() returns how many of `count` it
+  /// took; the errors of unpackChanges(), and InputError if there are too few.
+  std::vector<uint64_t> changedNumbers() const;
+  size_t restoreNumbers(const uint64_t *from, size_t count);
   /// Makes the tile that a state belongs to, in that state. StateError if the state is damaged.
   static Tile fromState(const State &state, const Context &context = {});
 

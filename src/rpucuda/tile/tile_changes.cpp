@@ -10,6 +10,7 @@
 namespace pulsora {
 namespace {
 
+constexpr const char *kNonfinite = "nonfinite";
 constexpr int64_t kFloatsOfNumber = sizeof(uint64_t) / sizeof(float);
 
 uint64_t bitsOf(const Value &value) {
@@ -76,36 +77,73 @@ struct Changes {
 
 }  // namespace
 
-int64_t Tile::changesSize() const {
-  const Impl &t = *impl_;
-  return Changes(t.context, *t.device, *t.compensation, t.counters, t.keys, nullptr).size();
+struct Tile::Impl::Changed : Changes {
+  Changed(const Impl &t, float *memory)
+      : Changes(t.context, *t.device, *t.compensation, t.counters, t.keys, memory) {
+    // So that the other tile tells of values that are not finite too.
+    if (!t.nonfiniteFlag.empty()) state.packs(t.context, kNonfinite, t.nonfiniteFlag);
+  }
+
+  void load(Impl &t) const {
+    t.loadFrom(state);
+    if (!t.nonfiniteFlag.empty()) state.unpacks(t.context, kNonfinite, t.nonfiniteFlag);
+  }
+
+  /// Restores the numbers of another tile, and the tensors that readFrom() has set.
+  void restore(Impl &t, const uint64_t *from) {
+    PULSORA_CHECK(StateError, *from == numbers.front(),
+                  "the changes belong to a tile of other sizes, other arrays or another seed; "
+                  "exchange them between copies of one tile");
+    ++from;
+    Counters counters;
+    for (const NamedCounter &each : kCounters) counters.*each.member = *from++;
+    for (auto &[name, value] : state.values)
+      forEachNumber(value, [&](Value &number) { number = valueLike(number, *from++); });
+    load(t);
+    t.counters = counters;
+  }
+};
+
+void Tile::computeCells() { impl_->device->computeCells(impl_->context); }
+
+int64_t Tile::changesSize(ChangedParts parts) const {
+  const Impl::Changed changes(*impl_, nullptr);
+  return parts == ChangedParts::All ? changes.size() : changes.tensors.size();
 }
 
-float *Tile::packChanges(float *to) const {
-  const Impl &t = *impl_;
-  const Changes changes(t.context, *t.device, *t.compensation, t.counters, t.keys, to);
-  detail::copyFromHost(t.context, to + changes.tensors.size(), changes.numbers.data(),
+float *Tile::packChanges(float *to, ChangedParts parts) const {
+  const Impl::Changed changes(*impl_, to);
+  if (parts == ChangedParts::Tensors) return to + changes.tensors.size();
+  detail::copyFromHost(impl_->context, to + changes.tensors.size(), changes.numbers.data(),
                        changes.bytesOfNumbers());
   return to + changes.size();
 }
 
-const float *Tile::unpackChanges(const float *from) {
-  Impl &t = *impl_;
-  Changes mine(t.context, *t.device, *t.compensation, t.counters, t.keys, nullptr);
-  std::vector<uint64_t> numbers(mine.numbers.size());
-  detail::copyToHost(t.context, numbers.data(), from + mine.tensors.size(), mine.bytesOfNumbers());
-  PULSORA_CHECK(StateError, numbers.front() == mine.numbers.front(),
-                "the changes belong to a tile of other sizes, other arrays or another seed; "
-                "exchange them between copies of one tile");
+const float *Tile::unpackChanges(const float *from, ChangedParts parts) {
+  Impl::Changed mine(*impl_, nullptr);
   mine.tensors.readFrom(from);
-  auto next = numbers.begin() + 1;
-  Counters counters;
-  for (const NamedCounter &each : kCounters) counters.*each.member = *next++;
-  for (auto &[name, value] : mine.state.values)
-    forEachNumber(value, [&](Value &number) { number = valueLike(number, *next++); });
-  t.loadFrom(mine.state);
-  t.counters = counters;
+  if (parts == ChangedParts::Tensors) {
+    mine.load(*impl_);  // with its own numbers
+    return from + mine.tensors.size();
+  }
+  std::vector<uint64_t> numbers(mine.numbers.size());
+  detail::copyToHost(impl_->context, numbers.data(), from + mine.tensors.size(),
+                     mine.bytesOfNumbers());
+  mine.restore(*impl_, numbers.data());
   return from + mine.size();
+}
+
+std::vector<uint64_t> Tile::changedNumbers() const {
+  return Impl::Changed(*impl_, nullptr).numbers;
+}
+
+size_t Tile::restoreNumbers(const uint64_t *from, size_t count) {
+  Impl::Changed mine(*impl_, nullptr);
+  PULSORA_CHECK(InputError, count >= mine.numbers.size(), "there are ", count,
+                " numbers of changes where a tile has ", mine.numbers.size(),
+                "; give all of changedNumbers()");
+  mine.restore(*impl_, from);
+  return mine.numbers.size();
 }
 
 }  // namespace pulsora

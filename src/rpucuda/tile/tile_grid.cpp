@@ -124,7 +124,7 @@ std::vector<MatrixView<const float>> TileGrid::blocksOf(const Context &own,
 // Calls call(i) for each of these tiles in order; on a GPU, their launches are batched.
 template <class Call>
 void TileGrid::forEachOf(const Numbers &tiles, const Call &call) {
-  if (context().onCpu() || tiles.size() == 1) {
+  if (context().onCpu() || tiles.size() <= 1) {
     for (const size_t i : tiles) call(i);
     return;
   }
@@ -233,6 +233,7 @@ MatrixView<const float> TileGrid::inputsOf(const Samples &samples, Buffer<float>
 
 void TileGrid::updateChecked(const Numbers &tiles, const Samples &samples, float lr,
                              const Pause &pause) {
+  if (tiles.empty()) return;
   Context own = context();
   const ScratchOperation operation(own);
   const std::vector<MatrixView<const float>> inputs = blocksOf(own, samples.x, inputs_);
@@ -246,13 +247,6 @@ void TileGrid::updateChecked(const Numbers &tiles, const Samples &samples, float
       tiles_[i]->updateChecked(x, d, lr, pause);
     }
   });
-  if (context().onCpu() || tiles.size() == tiles_.size()) return;
-  std::vector<bool> updated(tiles_.size());
-  for (const size_t i : tiles) updated[i] = true;
-  // The other tiles report non-finite values too.
-  for (size_t i = 0; i < tiles_.size(); ++i)
-    if (!updated[i])
-      requireFinite(tiles_[i]->context(), inputs[inputs_.ofPlace[i]], outputs[outputs_.ofPlace[i]]);
 }
 
 void TileGrid::prepareStep(const Numbers &tiles, const std::vector<Samples> &samples, float lr,
@@ -330,23 +324,49 @@ void TileGrid::see(const std::vector<uint64_t> &numbers) {
   for (size_t i = 0; i < tiles_.size(); ++i) tiles_[i]->programming().see(numbers[i]);
 }
 
-int64_t TileGrid::changesSize(const Numbers &tiles) const {
+int64_t TileGrid::changesSize(const Numbers &tiles, ChangedParts parts) const {
   requireKnown(tiles);
   int64_t size = 0;
-  for (const size_t i : tiles) size += tiles_[i]->changesSize();
+  for (const size_t i : tiles) size += tiles_[i]->changesSize(parts);
   return size;
 }
 
-void TileGrid::packChanges(const Numbers &tiles, VectorView<float> to) const {
-  requirePacked(tiles, to.size);
+void TileGrid::packChanges(const Numbers &tiles, VectorView<float> to, ChangedParts parts) {
+  requirePacked(tiles, to.size, parts);
   float *next = to.data;
-  for (const size_t i : tiles) next = tiles_[i]->packChanges(next);
+  forEachOf(tiles, [&](size_t i) { next = tiles_[i]->packChanges(next, parts); });
 }
 
-void TileGrid::unpackChanges(const Numbers &tiles, VectorView<const float> from) {
-  requirePacked(tiles, from.size);
+void TileGrid::unpackChanges(const Numbers &tiles, VectorView<const float> from,
+                             ChangedParts parts) {
+  requirePacked(tiles, from.size, parts);
   const float *next = from.data;
-  for (const size_t i : tiles) next = tiles_[i]->unpackChanges(next);
+  forEachOf(tiles, [&](size_t i) { next = tiles_[i]->unpackChanges(next, parts); });
+}
+
+std::vector<uint64_t> TileGrid::changedNumbers(const Numbers &tiles) const {
+  requireKnown(tiles);
+  std::vector<uint64_t> numbers;
+  for (const size_t i : tiles) {
+    const std::vector<uint64_t> ofTile = tiles_[i]->changedNumbers();
+    numbers.insert(numbers.end(), ofTile.begin(), ofTile.end());
+  }
+  return numbers;
+}
+
+void TileGrid::restoreNumbers(const Numbers &tiles, const std::vector<uint64_t> &numbers) {
+  requireKnown(tiles);
+  size_t taken = 0;
+  for (const size_t i : tiles)
+    taken += tiles_[i]->restoreNumbers(numbers.data() + taken, numbers.size() - taken);
+  PULSORA_CHECK(InputError, taken == numbers.size(), "there are ", numbers.size(),
+                " numbers of changes, and ", tiles.size(), " tiles took ", taken,
+                "; give those of changedNumbers() of the same tiles");
+}
+
+void TileGrid::computeCells(const Numbers &tiles) {
+  requireKnown(tiles);
+  for (const size_t i : tiles) tiles_[i]->computeCells();
 }
 
 void TileGrid::requireKnown(const Numbers &tiles) const {
@@ -359,8 +379,8 @@ void TileGrid::requireKnown(const Numbers &tiles) const {
   }
 }
 
-void TileGrid::requirePacked(const Numbers &tiles, int64_t size) const {
-  const int64_t wanted = changesSize(tiles);
+void TileGrid::requirePacked(const Numbers &tiles, int64_t size, ChangedParts parts) const {
+  const int64_t wanted = changesSize(tiles, parts);
   PULSORA_CHECK(InputError, size == wanted, "the changes have ", size, " floats, and those of ",
                 tiles.size(), " tiles take ", wanted, " (changesSize)");
 }

@@ -80,9 +80,17 @@ class TileGrid final {
   const Numbers &all() const { return all_; }
   /// Tile::changesSize(), packChanges() and unpackChanges() of some tiles, one after another.
   /// InputError for memory of another size.
-  int64_t changesSize(const Numbers &tiles) const;
-  void packChanges(const Numbers &tiles, VectorView<float> to) const;
-  void unpackChanges(const Numbers &tiles, VectorView<const float> from);
+  int64_t changesSize(const Numbers &tiles, ChangedParts parts = ChangedParts::All) const;
+  void packChanges(const Numbers &tiles, VectorView<float> to,
+                   ChangedParts parts = ChangedParts::All);
+  void unpackChanges(const Numbers &tiles, VectorView<const float> from,
+                     ChangedParts parts = ChangedParts::All);
+  /// Tile::changedNumbers() and restoreNumbers() of some tiles, one after another. InputError for
+  /// another number of them.
+  std::vector<uint64_t> changedNumbers(const Numbers &tiles) const;
+  void restoreNumbers(const Numbers &tiles, const std::vector<uint64_t> &numbers);
+  /// Tile::computeCells() of some tiles.
+  void computeCells(const Numbers &tiles);
 
  private:
   /// A range of neighbouring lines.
@@ -117,7 +125,7 @@ class TileGrid final {
   void updateChecked(const Numbers &tiles, const Samples &samples, float lr, const Pause &pause);
   bool stepFits(const PatchedImages &images, MatrixView<const float> d, float lr) const;
   MatrixView<const float> inputsOf(const Samples &samples, Buffer<float> &patches) const;
-  void requirePacked(const Numbers &tiles, int64_t size) const;
+  void requirePacked(const Numbers &tiles, int64_t size, ChangedParts parts) const;
   template <class Read>
   void readAll(MatrixView<const float> in, const char *name, Side &from, MatrixView<float> out,
                Side &to, const Read &read);

@@ -56,6 +56,8 @@ struct RowRange {
 
 /// The members of a Tile; for the sources in tile/ alone.
 struct Tile::Impl {
+  struct Changed;
+
   TileConfig config;
   Context context;
   TileKeys keys;

@@ -60,8 +60,7 @@ MatrixView<const float> CellVerifier::begin(const Context &context, const Pulsed
                                             uint64_t run) {
   reserve(context, array);
   restart(context, run);
-  read(context, {array.weights(), nullptr, 0.0f, readings_.data(), done_.data(), counts_.data()},
-       0);
+  read(context, {array.weights(), nullptr, readings_.data(), done_.data(), counts_.data()}, 0);
   return rowMajor<const float>(readings_.data(), rows_, cols_);
 }
 
@@ -79,13 +78,14 @@ void CellVerifier::restart(const Context &context, uint64_t run) {
 void CellVerifier::run(const Context &context, PulsedDevice &array, float *targets,
                        uint64_t firstSample) {
   const auto cells = [&] {
-    return VerifiedCells{array.weights(),  targets,      settings_.tolerance,
-                         readings_.data(), done_.data(), counts_.data()};
+    return VerifiedCells{array.weights(), targets, readings_.data(), done_.data(), counts_.data()};
   };
   const auto steered = rowMajor<const float>(steered_.data(), rows_, cols_);
   for (int round = 0; round <= settings_.rounds; ++round) {  // the last one only counts
     const bool sends = round < settings_.rounds;
-    forEach(context, array.size(), VerifySteering{cells(), sends, steered_.data()});
+    const float accepted =
+        sends ? acceptedError(settings_.tolerance, round, settings_.rounds) : 0.0f;
+    forEach(context, array.size(), VerifySteering{cells(), sends, accepted, steered_.data()});
     programmer_.run(context, array, steered, {settings_.tolerance, sends ? 1 : 0, settings_.most},
                     firstSample + static_cast<uint64_t>(round));
     forEach(context, 1, RoundCounts{programmer_.counts(), counts_.data()});

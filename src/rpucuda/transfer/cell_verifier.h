@@ -16,8 +16,8 @@ constexpr int kMostReads = 16;
 
 /// Program and verify of an array [rows, cols] whose cells are read through converters and noise.
 /// Lines of the shorter side are driven with an input of 1, one after another; a reading is a mean
-/// of several. A cell whose reading lies within the tolerance is done. The others get pulses by the
-/// rule of CellProgram, and are read again.
+/// of several. A cell is done if its reading errs by acceptedError() at most. The others get pulses
+/// by the rule of CellProgram, and are read again.
 class CellVerifier {
  public:
   /// The periphery of the direction in which lines are driven must not be perfect, nor read in

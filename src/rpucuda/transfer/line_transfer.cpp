@@ -198,7 +198,8 @@ void LineTransfer::saveTo(const Context &context, State &state, const std::strin
   const std::vector<int64_t> shape{rule_.lines, rule_.others};
   state.values[prefix + "reads"] = Value(reads_);
   state.values[prefix + "origin"] = Value(origin_);
-  state.values[prefix + "clipped"] = Value(clipped(context));
+  if (!state.packs(context, prefix + "clipped", clipped_))
+    state.values[prefix + "clipped"] = Value(clipped(context));
   settings_.schedule.saveTo(state, prefix + "since");
   if (!sums_.empty()) state.put(context, prefix + "buffer", Tensor::Type::F32, shape, sums_);
   if (rule_.chops()) {
@@ -217,7 +218,7 @@ void LineTransfer::loadFrom(const Context &context, const State &state, const st
   const uint64_t origin = state.counter(prefix + "origin", kMostCounted);
   PULSORA_CHECK(StateError, origin <= reads, prefix, "origin is ", origin, " and ", prefix,
                 "reads ", reads, " in the state; the state is damaged");
-  const uint64_t clipped = state.counter(prefix + "clipped");
+  const uint64_t clipped = state.packed ? 0 : state.counter(prefix + "clipped");
   settings_.schedule.loadFrom(state, prefix + "since");
   if (!sums_.empty()) state.take(context, prefix + "buffer", Tensor::Type::F32, shape, sums_);
   if (rule_.chops()) {
@@ -231,7 +232,8 @@ void LineTransfer::loadFrom(const Context &context, const State &state, const st
     state.take(context, prefix + "means", Tensor::Type::F32, shape, means_);
     state.take(context, prefix + "references", Tensor::Type::F32, shape, references_);
   }
-  detail::copyFromHost(context, clipped_.data(), &clipped, sizeof clipped);
+  if (!state.unpacks(context, prefix + "clipped", clipped_))
+    detail::copyFromHost(context, clipped_.data(), &clipped, sizeof clipped);
   reads_ = reads;
   origin_ = origin;
 }

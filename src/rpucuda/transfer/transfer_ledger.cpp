@@ -107,12 +107,20 @@ TransferStats TransferLedger::total(const Context &context) const {
 
 void TransferLedger::saveTo(const Context &context, State &state, const std::string &prefix,
                             bool verifies) const {
+  if (state.packs(context, prefix + "stats", stats_)) {
+    state.values[prefix + "transfers"] = Value(transfers_);
+    return;
+  }
   total(context).saveTo(state, prefix + "total/", verifies);
   latest(context).saveTo(state, prefix + "last/", verifies);
 }
 
 void TransferLedger::loadFrom(const Context &context, const State &state, const std::string &prefix,
                               bool verifies) {
+  if (state.unpacks(context, prefix + "stats", stats_)) {
+    transfers_ = state.counter(prefix + "transfers", kOwnWrites);
+    return;
+  }
   const TransferStats stats[2] = {TransferStats::loadFrom(state, prefix + "last/", verifies),
                                   TransferStats::loadFrom(state, prefix + "total/", verifies)};
   detail::copyFromHost(context, stats_.data(), stats, sizeof stats);

@@ -12,9 +12,8 @@ namespace pulsora {
 struct VerifiedCells {
   MatrixView<const float> weights;  ///< as reads see them
   const float *targets;
-  float tolerance;
   float *readings;        ///< the last reading of each cell
-  uint8_t *done;          ///< whether that lay within the tolerance; such cells are not read again
+  uint8_t *done;          ///< whether that was accepted; such cells are not read again
   ProgramCounts *counts;  ///< over all rounds
 };
 
@@ -40,17 +39,18 @@ struct CellReadings {
   }
 };
 
-/// Marks the cells whose reading lies within the tolerance as done, and writes targets for a
-/// program that reads exactly: as far from a cell's weight as its target is from its reading, or
-/// the weight itself, if the cell is done and this is a round of pulses.
+/// Marks the cells whose reading is accepted as done, and writes targets for a program that reads
+/// exactly: as far from a cell's weight as its target is from its reading, or the weight itself, if
+/// the cell is done and this is a round of pulses.
 struct VerifySteering {
   VerifiedCells cells;
-  bool sends;  ///< whether pulses follow
+  bool sends;      ///< whether pulses follow
+  float accepted;  ///< error of a cell that is done
   float *steered;
 
   PULSORA_HD void operator()(int64_t i) const {
     const float error = cells.targets[i] - cells.readings[i];
-    if (pulsora::abs(error) <= cells.tolerance) cells.done[i] = 1;
+    if (pulsora::abs(error) <= accepted) cells.done[i] = 1;
     const float weight = cells.weights(i / cells.weights.cols, i % cells.weights.cols);
     steered[i] = sends && cells.done[i] ? weight : weight + error;
   }

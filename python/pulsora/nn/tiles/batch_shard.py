@@ -109,6 +109,10 @@ class SingleProcess:
     def exchange(self, array: object) -> None:
         """Begins to send changes in the tiles of `pulsed_here`, and to receive all others."""
 
+    def recorded_exchange(self, arrays: Sequence[object]) -> Any:  # noqa: ANN401
+        """Records the exchange of changes in the tiles of `pulsed_here`, for `exchange_numbers`."""
+        raise NotImplementedError  # a single process pulses all tiles
+
     def agree_on_step(self, updated: Sequence[object]) -> None:
         """Raises RuntimeError if processes are about to update other layers than these arrays."""
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pulsora.nn.tiles.factor_pairs import Factors, TileSamples
     from pulsora.nn.tiles.tile_array import TileArray
 
-__all__ = ["LayerUpdate", "apply_updates"]
+__all__ = ["LayerUpdate", "apply_updates", "tiles_pulsed_here"]
 
 
 class LayerUpdate(NamedTuple):
@@ -57,7 +57,7 @@ def apply_updates(updates: Sequence[LayerUpdate]) -> None:
             calls.append(_call(update))
     shared = [i for i, call in enumerate(calls) if call[3] is not None]
     try:
-        if shared:
+        if shared and len(calls) > 1:
             _core.apply_updates(calls, ask_only=True)
         begun = 0
         for last in shared:
@@ -74,6 +74,14 @@ def apply_updates(updates: Sequence[LayerUpdate]) -> None:
             update.array.changes += update.factors.pairs == ()
 
 
+def tiles_pulsed_here(update: LayerUpdate) -> list[int] | None:
+    """Returns the tiles that this process pulses; None if it pulses all."""
+    if any(each.gate is not None for each in update.samples):
+        return None
+    rows = sum(len(each.d) for each in update.samples)
+    return update.array.process_group.pulsed_here(update.array, rows)
+
+
 def _raise_named(updates: Sequence[LayerUpdate], calls: Sequence[tuple[Any, ...]]) -> None:
     """Raises what a single layer refuses, with the name of the layer; nothing if none refuses."""
     for update, call in zip(updates, calls, strict=True):
@@ -85,9 +93,7 @@ def _raise_named(updates: Sequence[LayerUpdate], calls: Sequence[tuple[Any, ...]
 def _call(update: LayerUpdate) -> tuple[Any, ...]:
     """Returns the arguments for the compiled core."""
     array = update.array
-    is_gated = any(each.gate is not None for each in update.samples)
-    rows = sum(len(each.d) for each in update.samples)
-    mine = None if is_gated else array.process_group.pulsed_here(array, rows)
+    mine = tiles_pulsed_here(update)
     samples = [
         (x.for_core() if isinstance(x, Patches) else for_tile(x), for_tile(d), gate)
         for x, d, gate in update.samples

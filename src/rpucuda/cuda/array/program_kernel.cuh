@@ -37,7 +37,6 @@ struct ProgramSlots {
   unsigned next;                   // that no warp has taken yet
   unsigned vacant;                 // number of empty slots
   unsigned long long batch;        // the latest that was begun
-  bool more;                       // whether the queue has further ones
   bool begins;                     // whether `batch` begins now
   unsigned long long sums[kSums];  // of ProgramCounts, and of pulses
   unsigned most;                   // pulses of a cell
@@ -65,6 +64,7 @@ struct BlockProgram {
   ProgramCounts mine;  // of this thread
   uint64_t sent;
   unsigned most;
+  bool more;  // whether the queue has further batches; known to thread 0
 
   __device__ void run() {
     clear();
@@ -88,8 +88,6 @@ struct BlockProgram {
     if (threadIdx.x == 0) {
       slots.vacant = kProgramSlots;
       slots.most = 0;
-      slots.more = true;
-      slots.begins = false;
     }
   }
 
@@ -97,7 +95,7 @@ struct BlockProgram {
   __device__ void fill() {
     for (;;) {
       __syncthreads();
-      if (threadIdx.x == 0 && slots.more) takeBatch();
+      if (threadIdx.x == 0) slots.begins = takeBatch();
       __syncthreads();
       if (!slots.begins) return;
       const auto first = static_cast<int64_t>(slots.batch) * kBatch + threadIdx.x;
@@ -123,19 +121,19 @@ struct BlockProgram {
     }
   }
 
-  /// Takes a batch from the queue if there is room; by thread 0.
-  __device__ void takeBatch() const {
-    slots.begins = slots.vacant >= kBatch;
-    if (!slots.begins) return;
+  /// Takes a batch from the queue if there is room; by thread 0. Returns whether it has cells.
+  __device__ bool takeBatch() {
+    if (!more || slots.vacant < kBatch) return false;
     slots.batch =
         atomicAdd(reinterpret_cast<unsigned long long *>(&work.program.counts->batches), 1ULL);
-    slots.more = slots.begins = static_cast<int64_t>(slots.batch) * kBatch < count;
+    more = static_cast<int64_t>(slots.batch) * kBatch < count;
+    return more;
   }
 
   __device__ void beginCell(int64_t cell, const ProgramState &state, int64_t col, int &slot,
                             int &bin) {
     const int64_t i = begin + cell;
-    if (work.program.rounds > 0 && !work.isDone(state)) {
+    if (work.program.rounds > 0 && !work.isDone(state, 0)) {
       const typename Device::Response r = array.response(i);
       const bool up = (state.error() > 0.0f) != work.isTurned(col);
       const int n = work.pulses(array, r, state, up, 0);
@@ -225,7 +223,7 @@ struct BlockProgram {
     work.raiseLongest(array, row, col, round, n);
     ++mine.reads;
     sent += static_cast<uint64_t>(n);
-    if (round + 1 < work.program.rounds && !work.isDone(state)) {
+    if (round + 1 < work.program.rounds && !work.isDone(state, round + 1)) {
       const bool nextUp = (state.error() > 0.0f) != work.isTurned(col);
       const int next = work.pulses(array, r, state, nextUp, round + 1);
       if (next > 0) return plan(slot, state, r, next, nextUp, round + 1);
@@ -292,7 +290,7 @@ __global__ void __launch_bounds__(kProgramThreads, 6)
   awaitEarlier();
   __shared__ ProgramSlots slots;
   if (work.program.due && *work.program.due == 0) return;
-  BlockProgram<Device> block{array, work, slots, begin, end - begin, {}, 0, 0};
+  BlockProgram<Device> block{array, work, slots, begin, end - begin, {}, 0, 0, true};
   block.run();
   if (threadIdx.x > 0) return;
   block.mine.addTo(work.program.counts);

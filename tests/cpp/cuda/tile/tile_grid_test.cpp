@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cuda/cuda_test_util.h"
+#include "util/message_test_util.h"
 
 // Compares a matrix on several tiles of a GPU with the CPU, and with the tiles called one by one,
 // without batched launches.
@@ -249,12 +250,16 @@ TEST(CudaTileGrid, Property36_TilesUpdatedElsewhereHaveTheSameBits) {
     TileGrid grid = alone.together(), here = first.together(), there = second.together();
     TileGrid::Numbers mine, theirs;
     for (size_t i = 0; i < alone.tiles().size(); ++i) (i % 2 ? theirs : mine).push_back(i);
-    const auto share = [&](const TileGrid::Numbers &tiles, const TileGrid &from, TileGrid &to) {
-      DeviceMatrix changes(context, 1, from.changesSize(tiles));
-      from.packChanges(tiles, changes.view().row(0));
-      to.unpackChanges(tiles, {changes.view().data, changes.cols});
+    uint64_t step = 0;
+    const auto share = [&](const TileGrid::Numbers &tiles, TileGrid &from, TileGrid &to) {
+      const ChangedParts parts = step % 2 == 0 ? ChangedParts::All : ChangedParts::Tensors;
+      DeviceMatrix changes(context, 1, from.changesSize(tiles, parts));
+      from.packChanges(tiles, changes.view().row(0), parts);
+      to.unpackChanges(tiles, {changes.view().data, changes.cols}, parts);
+      if (parts == ChangedParts::Tensors)
+        to.restoreNumbers(tiles, from.changedNumbers(tiles));
     };
-    for (uint64_t step = 0; step < 3; ++step) {
+    for (; step < 4; ++step) {
       const Batch batch =
           trainingBatch(kUneven.batch, alone.inputs(), alone.outputs(), false, 80 + step);
       const DeviceBatch given(context, batch);
@@ -274,14 +279,18 @@ TEST(CudaTileGrid, Property36_TilesUpdatedElsewhereHaveTheSameBits) {
 TEST(CudaTileGrid, TilesThatAreUpdatedElsewhereTellOfBadInputsToo) {
   PULSORA_REQUIRE_GPU();
   const Context context = gpuContext();
-  TestGrid test(context, kUneven, singleConfig());
-  TileGrid grid = test.together();
+  TestGrid test(context, kUneven, singleConfig()), other(context, kUneven, singleConfig());
+  TileGrid here = test.together(), there = other.together();
   Batch batch = trainingBatch(kUneven.batch, test.inputs(), test.outputs(), false, 3);
   std::fill(batch.x.begin(), batch.x.end(), std::numeric_limits<float>::quiet_NaN());
   const DeviceBatch given(context, batch);
-  grid.updateSome({0}, given.x.view(), given.d.view(), 0.1f, BatchEnd::Later);
-  for (size_t i = 0; i < test.tiles().size(); ++i)
-    EXPECT_THROW(test.tiles()[i].state(), InputError) << i;
+  here.updateSome({0}, given.x.view(), given.d.view(), 0.1f);
+  DeviceMatrix changes(context, 1, here.changesSize({0}));
+  here.packChanges({0}, changes.view().row(0));
+  there.unpackChanges({0}, {changes.view().data, changes.cols});
+  EXPECT_THROW(test.tiles()[0].state(), InputError);
+  EXPECT_THROW(other.tiles()[0].state(), InputError);
+  EXPECT_EQ(messageOf([&] { other.tiles()[1].state(); }), "");
 }
 
 TEST(CudaTileGrid, ARefusedUpdateChangesNothing) {

@@ -182,3 +182,23 @@ def test_property_62_factors_of_compensation_are_the_recorded_ones(name: str, ru
     tile.programming.drift(model.t_0 * (math.e - 1))
     found = np.unique(np.round(tile.programming.compensation, 4))
     assert found == pytest.approx(np.unique(np.round(case["alpha"], 4)), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("number", "per"), [(0, "tile"), (1, "output")], ids=["layerwise", "channelwise"]
+)
+def test_scales_are_those_of_a_recorded_remap(number: int, per: str) -> None:
+    # Scales follow from the weights whenever these are read, so that a remap is no event. By layer,
+    # the scale is the factor that the recorded output scales have in common.
+    case = CASES["hwa"]["remap"][number]
+    weights = np.array(CASES["hwa"]["weights"])
+    before, after = np.array(case["scales_before"]), np.array(case["scales_after"])
+    own = before if per == "output" else np.ones(len(before))
+    exact = pl.noise_models.PCMLike(prog_noise_scale=0.0, read_noise_scale=0.0, drift_scale=0.0)
+    config = pl.InferenceConfig(noise_model=exact, scaling_per=per, compensation="none")
+    tile = pl.Tile(*weights.shape, config)
+    tile.weights = (weights * own[:, None]).astype(np.float32)
+    tile.programming.program()
+    np.testing.assert_allclose(tile.programming.scales, own * after / before, rtol=2e-6)
+    g = tile.programming.conductances("target").astype(np.float64) / 25.0
+    np.testing.assert_allclose(g[..., 0] - g[..., 1], case["weights_after"], atol=2e-6)

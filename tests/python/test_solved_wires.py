@@ -167,6 +167,27 @@ def test_backward_reads_have_wires_too(device: str) -> None:
     assert np.abs(found - wanted).max() < 1e-5 * np.abs(wanted).max()
 
 
+def test_samples_beyond_the_range_are_read_again(device: str) -> None:
+    # The network is linear, so that a read at a larger scale has the same result.
+    w, x = matrix_of(16, 16), inputs_of(6, 16)
+    x[2] *= 0.01
+    wanted = np.stack([nodal(w, one, 0.002, 0.004) for one in x])
+    io = wired(
+        0.002, 0.004, out_bound=0.4, bound_management="iterative", noise_management="abs_max"
+    )
+    found = tile_of(w, io, device).forward(x.astype(np.float32))
+    assert np.abs(found - wanted).max() < 2e-5 * np.abs(wanted).max()
+
+
+def test_bits_of_inputs_are_read_one_by_one(device: str) -> None:
+    w, x = matrix_of(16, 16), inputs_of(4, 16)
+    io = wired(0.002, 0.004, mv_type="bit_serial", inp_res=1 / 14, inp_bound=1.0)
+    levels = np.rint(np.clip(x, -1, 1) * 7) / 7
+    wanted = np.stack([nodal(w, one, 0.002, 0.004) for one in levels])
+    found = tile_of(w, io, device).forward(x.astype(np.float32))
+    assert np.abs(found - wanted).max() < 2e-5 * np.abs(wanted).max()
+
+
 def test_converters_and_noise_stand_around_the_wires() -> None:
     w, x = matrix_of(16, 16), inputs_of(3, 16)
     step = 1 / 32

@@ -60,6 +60,10 @@ _WNoiseType: TypeAlias = Literal[
     "additive_constant",
     "pcm_read",
 ]
+_Wires: TypeAlias = Literal[
+    "formula",
+    "solved",
+]
 _RetentionCell: TypeAlias = Literal[
     "pair",
     "two_sided_pair",
@@ -174,9 +178,17 @@ _CellReference: TypeAlias = Literal[
     "digital",
     "column",
 ]
+_SingleSpan: TypeAlias = Literal[
+    "symmetric",
+    "data",
+]
 _ScalingPer: TypeAlias = Literal[
     "output",
     "tile",
+]
+_Write: TypeAlias = Literal[
+    "model",
+    "pulses",
 ]
 _Compensation: TypeAlias = Literal[
     "none",
@@ -364,6 +376,24 @@ class IOParameters(Parameters):
     """>= 0. Strength of the IR drop along a line; 1 is physical."""
     ir_drop_gw_div_gmax: float
     """> 0. Conductance of the wire between two cells over that of a cell of weight 1."""
+    wires: _Wires
+    """IR drop: 'formula', along output lines as ir_drop says; 'solved', the currents of all
+    wires and cells (InferenceConfig and IdealConfig).
+    """
+    wire_r_in: float
+    """[Ohm] >= 0 and <= 1e+15. 'solved': resistance of an input line between two neighbouring
+    cells.
+    """
+    wire_r_out: float
+    """[Ohm] >= 0 and <= 1e+15. 'solved': resistance of an output line between two neighbouring
+    cells.
+    """
+    wire_g_max: float
+    """[uS] > 0. 'solved': conductance of a cell of weight 1."""
+    wire_sweeps: int
+    """[sweeps] >= 1 and <= 1000. 'solved': solutions of all output lines, between which the
+    input lines are solved.
+    """
     v_offset_std: float
     """[relative] >= 0. Spread of the voltage offsets of outputs; negative offsets count as 0."""
     v_offset_w_min: float
@@ -413,6 +443,11 @@ class IOParameters(Parameters):
         w_read_asymmetry_dtod: float = 0.0,
         ir_drop: float = 0.0,
         ir_drop_gw_div_gmax: float = 571428.56,
+        wires: _Wires = "formula",
+        wire_r_in: float = 0.35,
+        wire_r_out: float = 0.35,
+        wire_g_max: float = 25.0,
+        wire_sweeps: int = 8,
         v_offset_std: float = 0.0,
         v_offset_w_min: float = -1.0,
         r_series: float = 0.0,
@@ -1273,6 +1308,11 @@ class InferenceConfig(TileConfig):
     """Reference of cell='single': 'digital', half of the sum of the inputs is subtracted
     exactly; 'column', by a column of cells at half of the range, programmed as well.
     """
+    single_span: _SingleSpan
+    """Weights of cell='single' at g_min and g_max: minus and plus the largest magnitude
+    ('symmetric'), or the smallest and the largest weight of those that share a scale
+    ('data'), by AIHWKit's rule.
+    """
     cell_bits: int
     """>= 0 and <= 16. Bits of a target conductance; 0 is continuous."""
     stuck_low: float
@@ -1286,6 +1326,22 @@ class InferenceConfig(TileConfig):
     scaling_quantile: float
     """> 0 and <= 1. Share of these weights that the range holds; weights beyond it are
     clipped. 1 is the largest magnitude.
+    """
+    write: _Write
+    """Programming: with the error of the noise model ('model'), or by pulses on cells of
+    `device` that are read and pulsed until they lie at their targets ('pulses').
+    """
+    device: Device
+    """Device model of write='pulses'; g_min and g_max lie at its mean bounds."""
+    write_tolerance: float
+    """[of the range] > 0 and <= 1. Largest difference of a cell from its target at which
+    write='pulses' leaves it.
+    """
+    write_rounds: int
+    """[rounds] >= 1 and <= 1000. Most rounds of write='pulses', each a read and pulses."""
+    write_max_pulses: int
+    """[pulses] >= 1 and <= 1000000. Most pulses of a cell in the first round of
+    write='pulses'; half as many in the second, a third in the third.
     """
     read_window: float
     """[s] >= 0. Time that separates 1/f noise: what is slower is frozen in the conductances,
@@ -1374,11 +1430,17 @@ class InferenceConfig(TileConfig):
         table_w: Sequence[float] = ...,
         table_g: Sequence[float] = ...,
         cell_reference: _CellReference = "digital",
+        single_span: _SingleSpan = "symmetric",
         cell_bits: int = 0,
         stuck_low: float = 0.0,
         stuck_high: float = 0.0,
         scaling_per: _ScalingPer = "output",
         scaling_quantile: float = 1.0,
+        write: _Write = "model",
+        device: Device = ...,
+        write_tolerance: float = 0.02,
+        write_rounds: int = 64,
+        write_max_pulses: int = 1000,
         read_window: float = 0.0,
         compensation: _Compensation = "global",
         compensation_read: _CompensationRead = "converters",

@@ -204,6 +204,16 @@ void bindProgramming(py::class_<SharedTile> &tile) {
            [](SharedTile &self) {
              return self.run([](Tile &each) { return each.programming().scales(); });
            })
+      .def("adc_gains",
+           [](SharedTile &self) {
+             return self.run([](Tile &each) { return each.programming().adcGains(); });
+           })
+      .def(
+          "set_adc_gains",
+          [](SharedTile &self, const std::vector<float> &gains) {
+            self.run([&](Tile &each) { each.programming().setAdcGains(gains); });
+          },
+          arg("gains"))
       .def("compensation", [](SharedTile &self) {
         return self.run([](Tile &each) { return each.programming().compensation(); });
       });

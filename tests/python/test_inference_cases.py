@@ -126,6 +126,7 @@ ENCODINGS = {
     "SinglePair g_min": {"cell": "pair"},
     "DualPair": {"cell": "pairs", "significance": [1.0, 3.0]},
     "NPair": {"cell": "pairs", "significance": [1.0, 2.0, 4.0]},
+    "SingleDevice": {"cell": "single", "single_span": "data"},
 }
 
 
@@ -133,8 +134,8 @@ ENCODINGS = {
 def test_encodings_have_the_recorded_conductances(name: str) -> None:
     case = next(case for case in CASES["converters"] if case["name"] == name)
     model = pl.noise_models.PCMLike(
-        g_max=case["arguments"]["g_max"],
-        g_min=case["arguments"]["g_min"],
+        g_max=case["arguments"].get("g_max", 88.2),  # the defaults of SingleDevice
+        g_min=case["arguments"].get("g_min", 9.0),
         prog_noise_scale=0.0,
         read_noise_scale=0.0,
         drift_scale=0.0,
@@ -181,3 +182,23 @@ def test_property_62_factors_of_compensation_are_the_recorded_ones(name: str, ru
     tile.programming.drift(model.t_0 * (math.e - 1))
     found = np.unique(np.round(tile.programming.compensation, 4))
     assert found == pytest.approx(np.unique(np.round(case["alpha"], 4)), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("number", "per"), [(0, "tile"), (1, "output")], ids=["layerwise", "channelwise"]
+)
+def test_scales_are_those_of_a_recorded_remap(number: int, per: str) -> None:
+    # Scales follow from the weights whenever these are read, so that a remap is no event. By layer,
+    # the scale is the factor that the recorded output scales have in common.
+    case = CASES["hwa"]["remap"][number]
+    weights = np.array(CASES["hwa"]["weights"])
+    before, after = np.array(case["scales_before"]), np.array(case["scales_after"])
+    own = before if per == "output" else np.ones(len(before))
+    exact = pl.noise_models.PCMLike(prog_noise_scale=0.0, read_noise_scale=0.0, drift_scale=0.0)
+    config = pl.InferenceConfig(noise_model=exact, scaling_per=per, compensation="none")
+    tile = pl.Tile(*weights.shape, config)
+    tile.weights = (weights * own[:, None]).astype(np.float32)
+    tile.programming.program()
+    np.testing.assert_allclose(tile.programming.scales, own * after / before, rtol=2e-6)
+    g = tile.programming.conductances("target").astype(np.float64) / 25.0
+    np.testing.assert_allclose(g[..., 0] - g[..., 1], case["weights_after"], atol=2e-6)

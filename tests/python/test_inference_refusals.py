@@ -88,6 +88,10 @@ CONFIGURATIONS: list[tuple[str, Callable[[], object], str]] = [
         "PCMLike.g_min is 30 and PCMLike.g_max is 25; the smallest conductance must be below",
     ),
     (
+        "g_min at g_max", lambda: noise_models.PCMLike(g_min=25.0),
+        "PCMLike.g_min is 25 and PCMLike.g_max is 25; the smallest conductance must be below",
+    ),
+    (
         "a negative sigma of a polynomial", lambda: noise_models.PCMLike(prog_coeff=[-1.0, 0.5]),
         "prog_coeff gives the standard deviation -1 at the conductance 0 g_max; it must not be",
     ),

@@ -212,6 +212,11 @@ def test_measured_conductances_are_checked() -> None:
         with pytest.raises(pl.InputError, match=text):
             tile.programming.program_measured(values)
     assert np.array_equal(tile.programming.conductances("programmed"), measured)
+    shifted = measured + np.float32(0.5)
+    tile.programming.program_measured(shifted, 2)
+    other = tile.with_io(forward=QUIET)  # other converters read the same devices
+    assert other.programming.is_measured
+    assert np.array_equal(other.programming.conductances("programmed"), shifted)
 
 
 def test_a_loaded_range_is_checked() -> None:

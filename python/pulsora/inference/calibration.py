@@ -5,22 +5,24 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 
+from pulsora.inference.bin_counts import BINS, BinCounts, counted, range_of, root_mean_square
 from pulsora.inference.exact_reads import exact_reads, layers_by_name
 from pulsora.inference.folding import called, reads_slices
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from torch import Tensor, nn
 
     from pulsora.nn.base import AnalogModule
+    from pulsora.tile.programming import Programming
 
 __all__ = ["calibrate", "calibrate_outputs"]
 
-_DROPPED = 13  # bits of a float's 31 without its sign: 10 bits of the fraction are kept
-_BINS = 1 << (31 - _DROPPED)
+_MOST_GAIN = 1e6  # of an ADC, relative to the smallest gain of its layer
 
 
 @torch.no_grad()
@@ -64,15 +66,15 @@ def calibrate(
     if not (sigmas > 0.0 and math.isfinite(sigmas)):
         raise ValueError(f"sigmas = {sigmas}: give a positive number")
     layers = _layers(model, quantile)
-    counts = {name: torch.zeros(_BINS, dtype=torch.int64) for name in layers}
-    _run(model, layers, batches, lambda name, x: counts[name].add_(_counted(x)))
+    counts = {name: torch.zeros(BINS, dtype=torch.int64) for name in layers}
+    _run(model, layers, batches, lambda name, x: counts[name].add_(counted(x)))
     ranges = {}
     for name, count in counts.items():
         _require_inputs(name, count)
         if rule == "sigma":
-            ranges[name] = sigmas * _root_mean_square(count)
+            ranges[name] = sigmas * root_mean_square(count)
         else:
-            ranges[name] = _range_of(count, 1.0 if rule == "max" else quantile)
+            ranges[name] = range_of(count, 1.0 if rule == "max" else quantile)
     for name, layer in layers.items():
         _set_range(layer, ranges[name])
     return ranges
@@ -80,45 +82,97 @@ def calibrate(
 
 @torch.no_grad()
 def calibrate_outputs(
-    model: nn.Module, batches: Iterable[Any], *, quantile: float = 0.9999
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    quantile: float = 0.9999,
+    per: Literal["layer", "tile", "slice", "output"] = "layer",
 ) -> dict[str, float]:
-    """Fits the range of the ADCs of each layer of InferenceConfig to its outputs, in place.
+    """Fits the ranges of the ADCs of each layer of InferenceConfig to its outputs, in place.
 
     The sums that the ADCs of a layer's tiles would convert are counted as `calibrate` counts
     inputs. `forward.out_bound` becomes the smallest range that holds the given share of them, and
     the steps of the ADC (`out_res`, a share of the range) become finer or coarser with it: a gain
     before a fixed converter. Bound management is switched off, because samples beyond the range are
     meant to be clipped. Call `calibrate` first, if inputs have fixed ranges: the sums are in units
-    of the scaled inputs. Slices with converters of their own share one range, and the sums of all
-    of them are counted.
+    of the scaled inputs.
+
+    With another `per`, each part of a layer has a range that holds this share of its own sums.
+    `out_bound` becomes the largest of these, and each ADC gets a gain of its own
+    (`tile.programming.adc_gains`), `out_bound` over the range of its part; 10^6 at most, and 1
+    where all sums are 0.
 
     Args:
         model: A model in eval() with layers of InferenceConfig.
         batches: Inputs of the model; of pairs (input, target) the input.
         quantile: Share of the sums within the range, above 0 and at most 1.
+        per: The ADCs that share a range: of a "layer", a "tile", a "slice" of a tile whose slices
+            have converters apart, or an "output" of such a slice or of a tile.
 
     Returns:
-        The range of each layer by its name in `model.named_modules()`.
+        The range of each layer, `out_bound`, by its name in `model.named_modules()`.
 
     Raises:
-        ValueError: As of `calibrate`; nothing has changed then.
+        ValueError: As of `calibrate`, and for a bad `per`; nothing has changed then.
         StateError: If a layer lacks its input range.
     """
     layers = _layers(model, quantile)
-    counts = {name: torch.zeros(_BINS, dtype=torch.int64) for name in layers}
+    if per not in {"layer", "tile", "slice", "output"}:
+        raise ValueError(f"per = {per!r}: write 'layer', 'tile', 'slice' or 'output'")
+    for name, layer in layers.items():
+        if per == "slice" and not reads_slices(layer.config):
+            raise ValueError(
+                f"per = 'slice', and layer '{name}' has no slices with converters apart; write "
+                "per='tile', or choose cell='slices' with slice_converters='apart'"
+            )
+    groups = {name: _groups_of(layer, per) for name, layer in layers.items()}
+    counts = {name: BinCounts() for name in layers}
 
     def seen(name: str, x: Tensor) -> None:
-        for sums in _sums(layers[name], x):
-            counts[name].add_(_counted(sums))
+        sums = _sums(layers[name], x)
+        for group, part in zip(groups[name], sums, strict=True):
+            counts[name].add(part, group.to(part.device))
 
     _run(model, layers, batches, seen)
-    for name, count in counts.items():
-        _require_inputs(name, count)
-    ranges = {name: _range_of(count, quantile) for name, count in counts.items()}
+    found = {name: counts[name].ranges(quantile) for name in layers}
+    for name, ranges in found.items():
+        if not ranges:
+            raise ValueError(_no_inputs(name))
     for name, layer in layers.items():
+        largest = max(found[name].values())
         old = layer.config.forward  # type: ignore[attr-defined]
-        layer.tiles.set_io(forward=old.replace(out_bound=ranges[name], bound_management="none"))
-    return ranges
+        layer.tiles.set_io(forward=old.replace(out_bound=largest, bound_management="none"))
+        _set_gains(layer, groups[name], found[name], largest)
+    return {name: max(ranges.values()) for name, ranges in found.items()}
+
+
+def _arrays_of(layer: AnalogModule) -> Iterator[Programming]:
+    yield from (tile.programming for tile in layer.tiles if tile.programming is not None)
+
+
+def _groups_of(layer: AnalogModule, per: str) -> list[Tensor]:
+    """Returns the group of each output of each array with ADCs of its own, in the order of sums."""
+    groups = []
+    first = 0
+    for array in _arrays_of(layer):
+        arrays, outputs = array.adc_gains.shape
+        for k in range(arrays):
+            if per == "output":
+                groups.append(first + torch.arange(k * outputs, (k + 1) * outputs))
+            else:
+                groups.append(torch.full((outputs,), first + (k if per == "slice" else 0)))
+        first += {"layer": 0, "tile": 1, "slice": arrays, "output": arrays * outputs}[per]
+    return groups
+
+
+def _set_gains(
+    layer: AnalogModule, groups: list[Tensor], ranges: Mapping[int, float], largest: float
+) -> None:
+    rest = iter(groups)
+    for array in _arrays_of(layer):
+        own = [next(rest) for _ in range(len(array.adc_gains))]
+        limits = [[ranges.get(int(group), largest) for group in each] for each in own]
+        array.adc_gains = np.minimum(largest / np.array(limits), _MOST_GAIN)
 
 
 def _layers(model: nn.Module, quantile: float) -> dict[str, AnalogModule]:
@@ -147,37 +201,13 @@ def _run(
             called(model, batch[0] if isinstance(batch, tuple | list) else batch)
 
 
-def _counted(x: Tensor) -> Tensor:
-    """Counts values by the upper bits of their magnitude."""
-    bits = x.detach().float().abs().contiguous().view(torch.int32).flatten()
-    return torch.bincount(bits >> _DROPPED, minlength=_BINS)[:_BINS].cpu()
-
-
 def _require_inputs(name: str, count: Tensor) -> None:
     if int(count[1:].sum()) == 0:
-        raise ValueError(
-            f"layer '{name}' got no input but 0; give batches of data as the model will see them"
-        )
+        raise ValueError(_no_inputs(name))
 
 
-def _edges(bins: Tensor) -> Tensor:
-    """Returns the lower ends of bins."""
-    return (bins.to(torch.int32) << _DROPPED).view(torch.float32)
-
-
-def _range_of(count: Tensor, share: float) -> float:
-    """Returns the upper end of the bin in which this share of the values is reached."""
-    below = count.cumsum(0)
-    reached = int((below.double() >= share * float(below[-1])).nonzero()[0])
-    return float(_edges(torch.tensor([max(reached, 1) + 1])))
-
-
-def _root_mean_square(count: Tensor) -> float:
-    """Returns the root mean square of counted values, each in the middle of its bin."""
-    filled = count.nonzero().flatten()
-    low, high = _edges(filled).double(), _edges(filled + 1).double()
-    middle = torch.where(filled == 0, 0.0, (low + high) / 2)
-    return math.sqrt(float((count[filled] * middle.square()).sum()) / int(count.sum()))
+def _no_inputs(name: str) -> str:
+    return f"layer '{name}' got no input but 0; give batches of data as the model will see them"
 
 
 def _set_range(layer: AnalogModule, limit: float) -> None:

@@ -27,6 +27,7 @@ _M = TypeVar("_M", bound="nn.Module")
 _TENSORS = "conductances.safetensors"
 _PLACES = "conductances.json"
 _FORMAT = 1
+_EARLIER = {"single_span": "symmetric"}  # of files that lack an entry
 
 
 def save_conductances(
@@ -167,6 +168,8 @@ def _described(layer: AnalogModule) -> dict[str, Any]:
         "g_min": config.noise_model.g_min,
         "g_max": config.noise_model.g_max,
     }
+    if config.cell == "single":
+        entry["single_span"] = config.single_span
     if config.cell == "slices":
         entry |= {"weight_bits": config.weight_bits, "slice_bits": config.slice_bits}
     if config.cell == "table":
@@ -198,7 +201,7 @@ def _measured(
     own = _described(layer)
     entry = places[name]
     for key in own.keys() - {"input_range"}:
-        found = entry.get(key) if isinstance(entry, dict) else None
+        found = entry.get(key, _EARLIER.get(key)) if isinstance(entry, dict) else None
         if found != own[key]:
             raise ValueError(
                 f"layer '{name}' of the file has {key} = {found}, and of the model {own[key]}; "

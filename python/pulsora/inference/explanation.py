@@ -9,6 +9,7 @@ import torch
 
 from pulsora._internal.text_tables import aligned
 from pulsora._internal.times import seconds
+from pulsora.config import InferenceConfig
 from pulsora.inference.exact_reads import exact_reads, layers_by_name
 from pulsora.inference.folding import called
 from pulsora.tile import Tile
@@ -25,6 +26,8 @@ __all__ = ["ErrorReport", "ErrorSource", "explain"]
 _ROWS = 512  # inputs of a layer that are looked at
 _ROUNDING = 1e-5  # errors below are those of single precision
 
+_WIRES = ("wires", "wire_r_in", "wire_r_out", "wire_g_max", "wire_sweeps")
+
 # Fields of IOParameters that make up a source, with its name and what would help.
 _PERIPHERY = {
     "input converter": (
@@ -32,7 +35,10 @@ _PERIPHERY = {
         "calibrate() the ranges, or more steps (forward.inp_res)",
     ),
     "weight noise": (("w_noise", "w_noise_type"), "a smaller forward.w_noise"),
-    "wires": (("ir_drop", "ir_drop_gw_div_gmax"), "fewer inputs of a tile (max_input_size)"),
+    "wires": (
+        ("ir_drop", "ir_drop_gw_div_gmax", *_WIRES),
+        "fewer inputs of a tile (max_input_size)",
+    ),
     "line voltage": (
         ("v_offset_std", "v_offset_w_min", "r_series", "r_series_max_total"),
         "fewer inputs of a tile (max_input_size)",
@@ -62,6 +68,11 @@ _QUIET: dict[str, Any] = {
     "w_noise": 0.0,
     "w_read_asymmetry_dtod": 0.0,
     "ir_drop": 0.0,
+    "wires": "formula",
+    "wire_r_in": 0.35,
+    "wire_r_out": 0.35,
+    "wire_g_max": 25.0,
+    "wire_sweeps": 8,
     "v_offset_std": 0.0,
     "r_series": 0.0,
     "bound_management": "none",
@@ -74,6 +85,7 @@ _EXACT_CELLS: dict[str, Any] = {
     "read_window": 0.0,
     "compensation_read": "exact",
 }
+_WRITING = ("write", "device", "write_tolerance", "write_rounds", "write_max_pulses")
 _DIGITS = "digits of weights"
 _PAIRS = "more devices a weight (cell='pairs'), or training with modifier='noise_model'"
 
@@ -188,12 +200,19 @@ def explain(
     return ErrorReport(ordered, totals, after)
 
 
+def _by_model() -> dict[str, Any]:
+    """Settings of programming without pulses."""
+    usual = InferenceConfig()
+    return {name: getattr(usual, name) for name in _WRITING}
+
+
 def _variants(config: Any) -> Iterator[tuple[str, Any, bool, str]]:  # noqa: ANN401
     """Yields sources, a configuration with each alone, whether it is programmed, and the remedy."""
     model = config.noise_model
     perfect = config.forward.replace(is_perfect=True)
     scales = ("prog_noise_scale", "drift_scale", "read_noise_scale")
-    exact = config.replace(forward=perfect, **_EXACT_CELLS)
+    exact = config.replace(forward=perfect, **_EXACT_CELLS, **_by_model())
+    writing = {name: getattr(config, name) for name in _WRITING}
     still = model.replace(**dict.fromkeys(scales, 0.0))
     sliced = config.cell == "slices"
     if sliced:
@@ -202,8 +221,16 @@ def _variants(config: Any) -> Iterator[tuple[str, Any, bool, str]]:  # noqa: ANN
     for source, scale, remedy in zip(
         ("programming", "drift", "read noise"), scales, (_PAIRS, drift, _PAIRS), strict=True
     ):
-        alone = still.replace(**{scale: getattr(model, scale)})
-        yield source, exact.replace(noise_model=alone), True, remedy
+        alone = exact.replace(noise_model=still.replace(**{scale: getattr(model, scale)}))
+        if source == "programming" and config.write == "pulses":
+            yield (
+                source,
+                alone.replace(**writing),
+                True,
+                "a smaller write_tolerance, or other cells",
+            )
+        else:
+            yield source, alone, True, remedy
     cells: tuple[tuple[str, tuple[str, ...], str], ...] = (
         ("stuck devices", ("stuck_low", "stuck_high"), "readapt() on the chip, or cell='pairs'"),
         ("levels of targets", ("cell_bits",), "more cell_bits"),

@@ -151,6 +151,37 @@ class Programming:
         """Factor of drift compensation on each output."""
         return self._core.compensation()
 
+    @property
+    def adc_gains(self) -> NDArray[np.float32]:
+        """Gains of the ADCs of forward reads, [arrays with ADCs of their own, d_size].
+
+        An amplifier between the output noise and the ADC multiplies by the gain, and the result is
+        divided by it: the ADC of gain g has the range +-forward.out_bound / g and 1 / g of its
+        steps. Slices with converters apart have a row each; other cells have one row. 1 unless set.
+        Assign numbers of this shape, or a number or row for all. States hold the gains.
+
+        Raises:
+            ConfigError: If the forward read is perfect, and has no ADCs.
+            InputError: For another shape, and unless gains are finite and above 0. Nothing has
+                changed then.
+        """
+        gains = np.array(self._core.adc_gains(), dtype=np.float32)
+        return gains.reshape(-1, self._core.d_size)
+
+    @adc_gains.setter
+    def adc_gains(self, gains: NDArray[np.float32] | float) -> None:
+        shape = self.adc_gains.shape
+        values = np.asarray(gains, dtype=np.float32)
+        try:
+            values = np.broadcast_to(values, shape)
+        except ValueError:
+            raise _core.InputError(
+                f"gains of ADCs have shape {list(values.shape)}; give {list(shape)}: arrays with "
+                "ADCs of their own, outputs"
+            ) from None
+        given = [] if (values == 1.0).all() else values.ravel().tolist()
+        self._core.set_adc_gains(given)
+
     def conductances(
         self, which: Literal["now", "programmed", "target"] = "now"
     ) -> NDArray[np.float32]:

@@ -113,6 +113,8 @@ def _complete(fields: list[dict[str, Any]], settings: dict[str, Any]) -> dict[st
         for one in fields
         if one["name"] in by_name or one["type"] in by_type
     }
+    if any(one["name"] == "write" for one in fields):  # by the noise model: without cells
+        added.pop("device", None)
     return added | settings
 
 

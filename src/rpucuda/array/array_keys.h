@@ -21,6 +21,7 @@ enum class Role : uint32_t {
   Start = 5,       ///< values that a re-initialisation gives the array
   Reference = 6,   ///< noise of the pulses that find the references of its cells
   Readout = 7,     ///< one-hot reads for drift compensation
+  Writing = 8,     ///< cells that weights are programmed into by pulses, and their noise
 };
 
 /// Number of the stream of a role of the array in a slot. Different arguments give different
@@ -29,9 +30,15 @@ constexpr uint32_t streamOf(uint32_t slot, Role role) {
   // A single array, and the three arrays of a low-rank adapter (W, A, B in slots 0, 1, 2), had
   // numbers before there were slots; these numbers stay.
   constexpr uint32_t kNone = ~uint32_t{0};
-  constexpr uint32_t kFirst[][3] = {
-      {0, 1, 2},       {8, 9, 10},         {16, 17, 18},          {kNone, 19, 20},
-      {kNone, 21, 22}, {kNone, kNone, 32}, {kNone, kNone, kNone}, {kNone, kNone, kNone}};
+  constexpr uint32_t kFirst[][3] = {{0, 1, 2},
+                                    {8, 9, 10},
+                                    {16, 17, 18},
+                                    {kNone, 19, 20},
+                                    {kNone, 21, 22},
+                                    {kNone, kNone, 32},
+                                    {kNone, kNone, kNone},
+                                    {kNone, kNone, kNone},
+                                    {kNone, kNone, kNone}};
   const auto r = static_cast<uint32_t>(role);
   if (slot < 3 && kFirst[r][slot] != kNone) return kFirst[r][slot];
   constexpr uint32_t kFirstFree = 64;

@@ -54,6 +54,8 @@ struct OneSidedParams : CompoundBase, RetentionParams {
   template <class Check>
   void check(const Check &c) const {
     RetentionParams::check(c);
+    c.require(!refresh_forward.solvesWires(), c.path("refresh_forward"),
+              ".wires is 'solved', which reads of single lines do not offer; choose 'formula'");
     c.require(refresh_update.pulse_type != PulseType::None, c.path("refresh_update.pulse_type"),
               " is 'none', which ignores the bounds of cells; use 'none_with_device' to write "
               "differences exactly");

@@ -18,6 +18,8 @@ class Programmable {
  public:
   /// The name of the tensor of measured conductances in a state, which exists if there are some.
   static constexpr const char *kMeasured = "programming/conductances";
+  /// The name of the tensor of setAdcGains(), which exists if there are some.
+  static constexpr const char *kAdcGains = "adc_gains";
   /// Names of the state values of the samples that were read at earlier points, which states of
   /// earlier versions lack.
   static constexpr const char *kPastForward = "programming/past_forward_samples";
@@ -85,6 +87,14 @@ class Programmable {
   virtual std::vector<float> scales(const Context &context) = 0;
   /// Factor of drift compensation on each output.
   virtual std::vector<float> compensation(const Context &context) const = 0;
+
+  /// Gains of the ADCs of forward reads [arrays with ADCs of their own, dSize]: amplifiers between
+  /// the output noise and the ADC, which results are divided by. Empty: 1. ConfigError for a
+  /// perfect read, InputError for another size and for gains that are not finite and positive;
+  /// nothing changes then.
+  virtual void setAdcGains(const Context &context, const std::vector<float> &gains) = 0;
+  /// The gains, 1 where none were set.
+  virtual std::vector<float> adcGains(const Context &context) const = 0;
 
   /// Samples that have been read since the last program() or drift(), which number the draws of
   /// reads; null unless the device is programmed.

@@ -75,6 +75,8 @@ IOParameters lineReads() {
 }
 
 void TransferParams::check(const ParamsCheck &c) const {
+  c.require(!transfer_forward.solvesWires(), c.path("transfer_forward"),
+            ".wires is 'solved', which reads of single lines do not offer; choose 'formula'");
   FastRetentionParams::check(c);
   const bool chops = buffer == TransferBuffer::Chopped || buffer == TransferBuffer::Dynamic;
   const auto length = [&](const char *name, const FloatList &list, int64_t wanted) {

@@ -7,6 +7,7 @@
 #include "array/events.h"
 #include "core/backend.h"
 #include "inference/functors.h"
+#include "inference/weight_span.h"
 #include "linalg/math_util.h"
 #include "numerics/abs_max.h"
 
@@ -46,6 +47,8 @@ InferenceDevice::InferenceDevice(const InferenceParams &params, const CompoundSi
       wanted_(Buffer<float>::zeros(site.context, dSize_ * xSize_)),
       column_(site.context, params.cell_reference == CellReference::Column ? xSize_ : 0),
       scale_(Buffer<float>::zeros(site.context, dSize_)),
+      centre_(site.context, spansData() ? dSize_ : 0),
+      half_(site.context, spansData() ? dSize_ : 0),
       largest_(site.context, params.modifies() ? dSize_ : 0),
       outFactor_(Buffer<float>::zeros(site.context, dSize_)),
       factor_(Buffer<float>::zeros(site.context, dSize_)),
@@ -58,6 +61,11 @@ InferenceDevice::InferenceDevice(const InferenceParams &params, const CompoundSi
       readout_(site.context, site.periphery.forward, Pass::Forward, xSize_, dSize_,
                {keys_.of(0, Role::Readout), keys_.ofRead(0, Role::Read).spreads}) {
   makeSlices(site);
+  const bool readsLines = params.compensation != Compensation::None &&
+                          params.compensation_read == CompensationRead::Converters;
+  PULSORA_CHECK(ConfigError, !readsLines || !site.periphery.forward.solvesWires(),
+                "compensation_read is 'converters', and forward.wires is 'solved', with which a "
+                "one-hot read depends on all cells; set compensation_read = 'exact'");
   if (params.read_window == 0.0f) return;
   const IOParameters &forward = site.periphery.forward;
   PULSORA_CHECK(ConfigError, !forward.is_perfect, "read_window is ", params.read_window,
@@ -196,8 +204,15 @@ void InferenceDevice::normalise(const Context &context) {
   }
   forRows(context, dSize_, xSize_,
           RowNormaliser{weights_.data(), scale_.data(), xSize_, wanted_.data()});
+  if (spansData()) takeSpans(context);
   restoreScales(context);
   dirty_ = false;
+}
+
+void InferenceDevice::takeSpans(const Context &context) {
+  forEach(context, dSize_, RowSpan{matrix(wanted_), centre_.data(), half_.data()});
+  const int64_t rows = params_.scaling_per == ScalingPer::Tile ? dSize_ : 1;
+  forEach(context, dSize_ / rows, SpanMiddle{rows, centre_.data(), half_.data()});
 }
 
 void InferenceDevice::restoreScales(const Context &context) {
@@ -287,6 +302,9 @@ void InferenceDevice::saveTo(const Context &context, State &state,
   if (isMeasured())
     state.putFixed(context, prefix + kMeasured, Tensor::Type::F32,
                    {dSize_, xSize_, devicesOfCell()}, measured_);
+  if (!gains_.empty())
+    state.putFixed(context, prefix + kAdcGains, Tensor::Type::F32, {arraysOfRead(), dSize_},
+                   gains_);
   state.values[prefix + kForwardSamples] = Value(counters_.forwardSamples);
   state.values[prefix + kBackwardSamples] = Value(counters_.backwardSamples);
   state.values[prefix + kTrainingRead] = Value(trainingRead_);
@@ -316,6 +334,7 @@ void InferenceDevice::loadFrom(const Context &context, const State &state,
   const auto past = [&](const char *name) {
     return state.values.count(prefix + name) ? state.counter(prefix + name) : 0;
   };
+  if (!state.packed) loadGains(context, state, prefix);
   state.take(context, prefix + "weights", Tensor::Type::F32, {dSize_, xSize_}, weights_);
   for (int k = 0; k < arraysOfRead(); ++k) {
     passOf(k).forward().loadFrom(context, state, prefix + nameOfReads(k, "forward/"));

@@ -76,6 +76,8 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   }
   std::vector<float> scales(const Context &context) override;
   std::vector<float> compensation(const Context &context) const override;
+  void setAdcGains(const Context &context, const std::vector<float> &gains) override;
+  std::vector<float> adcGains(const Context &context) const override;
   Counters *readCounters() override { return isProgrammed() ? &counters_ : nullptr; }
 
  private:
@@ -95,6 +97,14 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   };
 
   int64_t cells() const { return dSize_ * xSize_; }
+  /// Whether the range of a cell reaches from the smallest to the largest weight.
+  bool spansData() const { return params_.single_span == SingleSpan::Data; }
+  bool writesPulses() const { return params_.write == WriteKind::Pulses; }
+  /// Programmed conductances that are not those of the noise model; null: none.
+  const Buffer<float> *given() const {
+    if (isMeasured()) return &measured_;
+    return pulsed_.empty() ? nullptr : &pulsed_;
+  }
   bool isInParts() const { return parts_.count > 0; }
   /// Whether slices have converters of their own.
   bool isApart() const {
@@ -119,10 +129,16 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   float *cellVariance() { return isWindowed() ? variance_.data() : nullptr; }
   double modifierTime(uint64_t number) const;
   void normalise(const Context &context);
+  void takeSpans(const Context &context);
+  const float *heldByCells(const Context &context);
   void takeQuantiles(const Context &context);
   void forwardMany(const Context &context, MatrixView<const float> x, MatrixView<float> y,
                    uint64_t firstSample);
   void begin(const Context &context, uint64_t number, uint64_t chip);
+  void writePulses(const Context &context, uint64_t number, uint64_t chip);
+  void addWriteStatistics(const Context &context, Value::Map &values) const;
+  void conductancesAt(const Context &context, const ProgrammedPoint &point, Conductances which,
+                      float *out);
   void useChip(const Context &context, uint64_t chip);
   void changed();
   void startReads();
@@ -142,6 +158,8 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   void setVariances(float *variances);
   /// Draws the noise of reads at a point; null: of reads of the weights.
   void keyReads(const ProgrammedPoint *point);
+  void useGains();
+  void loadGains(const Context &context, const State &state, const std::string &prefix);
   void countReads(HardwareCounts &counts, Pass pass, uint64_t samples) const;
 
   // Weights in parts: sliced_array.cpp.
@@ -157,7 +175,8 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   }
   void realiseSlice(const Context &context, const ProgrammedPoint &point, int k, Realisation &r);
   void realiseSlices(const Context &context, const ProgrammedPoint &point, const RealisedArray &to);
-  void getSliceConductances(const Context &context, Conductances which, float *out);
+  void sliceConductancesAt(const Context &context, const ProgrammedPoint &point, Conductances which,
+                           float *out);
   void readSlices(const Context &context, Pass pass, const float *slices,
                   MatrixView<const float> in, MatrixView<float> out, uint64_t firstSample);
   void readOutSlices(const Context &context, const ProgrammedPoint &point,
@@ -175,8 +194,12 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   Buffer<float> slices_;                 // of slices with converters of their own, instead
   Buffer<float> variance_;               // of these in a read; empty without a read window
   Buffer<float> measured_;               // programmed conductances; empty unless they were measured
+  Buffer<float> pulsed_;                 // programmed conductances; empty unless by pulses
+  Buffer<WriteCounts> writeCounts_;      // of the latest of these
   Buffer<float> column_;                 // weights of the reference column
   Buffer<float> scale_;                  // s of each output
+  Buffer<float> centre_, half_;          // of the span of each output's cells; empty: symmetric
+  Buffer<float> gains_;                  // of the ADCs [arraysOfRead(), dSize]; empty: 1
   Buffer<float> largest_;                // of each output: the magnitude that a modifier refers to
   Buffer<float> outFactor_;              // on each output: s times the compensation
   ScratchBuffer<float> scaled_;          // of updates and backward reads

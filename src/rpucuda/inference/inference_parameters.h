@@ -2,9 +2,11 @@
 
 #include <cmath>
 
+#include "array/device_model.h"
 #include "compounds/compound_model.h"
 #include "inference/compensation.h"
 #include "inference/modifiers.h"
+#include "inference/pulse_writing.h"
 #include "inference/weight_slices.h"
 #include "noise_models/cell_encoding.h"
 #include "noise_models/noise_model_params.h"
@@ -57,11 +59,17 @@ struct InferenceParams : CompoundBase {
   FloatList table_w;
   FloatList table_g;
   CellReference cell_reference = CellReference::Digital;
+  SingleSpan single_span = SingleSpan::Symmetric;
   int cell_bits = 0;
   float stuck_low = 0.0f;
   float stuck_high = 0.0f;
   ScalingPer scaling_per = ScalingPer::Output;
   float scaling_quantile = 1.0f;
+  WriteKind write = WriteKind::Model;
+  DeviceParams device;
+  float write_tolerance = 0.02f;
+  int write_rounds = 64;
+  int write_max_pulses = 1000;
   float read_window = 0.0f;
   Compensation compensation = Compensation::Global;
   CompensationRead compensation_read = CompensationRead::Converters;
@@ -122,6 +130,10 @@ struct InferenceParams : CompoundBase {
     f(&P::cell_reference, "cell_reference", anyNumber(), "",
       "Reference of cell='single': 'digital', half of the sum of the inputs is subtracted exactly; "
       "'column', by a column of cells at half of the range, programmed as well.");
+    f(&P::single_span, "single_span", anyNumber(), "",
+      "Weights of cell='single' at g_min and g_max: minus and plus the largest magnitude "
+      "('symmetric'), or the smallest and the largest weight of those that share a scale "
+      "('data'), by AIHWKit's rule.");
     f(&P::cell_bits, "cell_bits", between(0, 16), "",
       "Bits of a target conductance; 0 is continuous.");
     f(&P::stuck_low, "stuck_low", probability(), "",
@@ -133,6 +145,18 @@ struct InferenceParams : CompoundBase {
     f(&P::scaling_quantile, "scaling_quantile", Range{0.0, 1.0, true, false}, "",
       "Share of these weights that the range holds; weights beyond it are clipped. 1 is the "
       "largest magnitude.");
+    f(&P::write, "write", anyNumber(), "",
+      "Programming: with the error of the noise model ('model'), or by pulses on cells of `device` "
+      "that are read and pulsed until they lie at their targets ('pulses').");
+    f(&P::device, "device", anyNumber(), "",
+      "Device model of write='pulses'; g_min and g_max lie at its mean bounds.");
+    f(&P::write_tolerance, "write_tolerance", Range{0.0, 1.0, true, false}, "of the range",
+      "Largest difference of a cell from its target at which write='pulses' leaves it.");
+    f(&P::write_rounds, "write_rounds", between(1, 1000), "rounds",
+      "Most rounds of write='pulses', each a read and pulses.");
+    f(&P::write_max_pulses, "write_max_pulses", between(1, 1000000), "pulses",
+      "Most pulses of a cell in the first round of write='pulses'; half as many in the second, a "
+      "third in the third.");
     f(&P::read_window, "read_window", nonNegative(), "s",
       "Time that separates 1/f noise: what is slower is frozen in the conductances, what is faster "
       "is drawn by each read; 0 freezes all of it.");
@@ -215,6 +239,7 @@ struct InferenceParams : CompoundBase {
               " has one pair at most; choose cell='pairs'");
     checkSlices(c);
     checkTable(c);
+    checkWrite(c);
     c.require(modifier_every == ModifierEvery::Forward || modifies(), c.path("modifier_every"),
               " is 'step', and no modifier or drop_connect changes the weights; leave it away");
     const InferenceParams usual;
@@ -228,6 +253,9 @@ struct InferenceParams : CompoundBase {
     c.require(cell == CellKind::Single || cell_reference == CellReference::Digital,
               c.path("cell_reference"),
               " is 'column', and cells of pairs need no reference; choose cell='single'");
+    c.require(cell == CellKind::Single || single_span == SingleSpan::Symmetric,
+              c.path("single_span"), " is 'data', and ", c.path("cell"),
+              " has more than one device; choose cell='single'");
     const double shortest = 2.0 * noise_model.readDuration();
     c.require(read_window == 0.0f || shortest > 0.0, c.path("read_window"), " is ", read_window,
               " s, but ", c.path("noise_model"), ", ", noise_model.model().name,
@@ -288,6 +316,27 @@ struct InferenceParams : CompoundBase {
                 c.path("table_g"), " does not give weights back: at ", c.path("table_w"), " = ",
                 table_w.values[i], " the devices differ by ", tableDifference(i), ", but need ",
                 whole * table_w.values[i], ", in proportion to the weight");
+  }
+  template <class Check>
+  void checkWrite(const Check &c) const {
+    const InferenceParams usual;
+    if (write == WriteKind::Model) {
+      const char *unused = !(device.write() == usual.device.write())    ? "device"
+                           : write_tolerance != usual.write_tolerance   ? "write_tolerance"
+                           : write_rounds != usual.write_rounds         ? "write_rounds"
+                           : write_max_pulses != usual.write_max_pulses ? "write_max_pulses"
+                                                                        : nullptr;
+      c.require(unused == nullptr, c.path(unused ? unused : "write"), " is set, and ",
+                c.path("write"), " is 'model', which sends no pulses; choose write='pulses', or ",
+                "leave it away");
+      return;
+    }
+    c.require(cell_reference == CellReference::Digital, c.path("cell_reference"),
+              " is 'column', and ", c.path("write"),
+              "='pulses' writes the cells of weights alone; choose 'digital'");
+    c.require(modifier != Modifier::NoiseModel, c.path("modifier"), " is 'noise_model', and ",
+              c.path("write"), "='pulses' would pulse all cells in each mini-batch; choose ",
+              "modifier='add_normal', or write='model' for training");
   }
   /// The difference of the devices of a table at a node.
   float tableDifference(int i) const {

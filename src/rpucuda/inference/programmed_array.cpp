@@ -3,6 +3,7 @@
 #include "core/backend.h"
 #include "inference/functors.h"
 #include "inference/inference_device.h"
+#include "inference/weight_span.h"
 #include "linalg/math_util.h"
 #include "periphery/one_hot_sums.h"
 
@@ -62,6 +63,7 @@ void InferenceDevice::programMeasured(const Context &context, const float *condu
   PULSORA_CHECK(ConfigError, number <= kMostProgrammings, "number is ", number,
                 "; programmings are numbered from 0 to ", kMostProgrammings);
   const int64_t devices = dSize_ * xSize_ * devicesOfCell();
+  pulsed_ = {};
   measured_.reserve(context, devices);
   copy(context, rowMajor(conductances, 1, devices), rowMajor(measured_.data(), 1, devices));
   begin(context, number, 0);
@@ -78,6 +80,7 @@ void InferenceDevice::begin(const Context &context, uint64_t number, uint64_t ch
     restoreScales(context);
   }
   useChip(context, chip);
+  if (!isMeasured()) writePulses(context, number, chip);
   status_ = Status::Programmed;
   isModified_ = false;
   points_.clear();
@@ -160,6 +163,7 @@ void InferenceDevice::unprogram(const Context &context) {
   useChip(context, 0);
   points_.clear();
   measured_ = {};
+  pulsed_ = {};
   setVariances(nullptr);
   dirty_ = true;
   point_ = {};
@@ -204,9 +208,9 @@ Realisation InferenceDevice::realisation(const ProgrammedPoint &point, int k) co
   r.cell = cell_;
   r.keys = RealisationKeys::at(keys.noise, keys.spreads, point);
   r.number = point.number;
-  r.stuckLow = params_.stuck_low;
-  r.stuckHigh = params_.stuck_high;
-  r.measured = measured_.empty() ? nullptr : measured_.data();
+  r.stuckLow = isMeasured() ? 0.0f : params_.stuck_low;
+  r.stuckHigh = isMeasured() ? 0.0f : params_.stuck_high;
+  r.measured = given() ? given()->data() : nullptr;
   if (isWindowed()) {
     const double slow =
         params_.noise_model.slowShare(point.time, static_cast<double>(params_.read_window));
@@ -216,6 +220,15 @@ Realisation InferenceDevice::realisation(const ProgrammedPoint &point, int k) co
   return r;
 }
 
+// The weights in [-1, 1] that cells hold in one part.
+const float *InferenceDevice::heldByCells(const Context &context) {
+  if (!spansData()) return wanted_.data();
+  plane_.reserve(context, cells());
+  forEach(context, cells(),
+          SpanTaker{wanted_.data(), centre_.data(), half_.data(), xSize_, plane_.data()});
+  return plane_.data();
+}
+
 void InferenceDevice::realiseAt(const Context &context, const ProgrammedPoint &point,
                                 const RealisedArray &to) {
   if (isInParts()) {
@@ -223,16 +236,21 @@ void InferenceDevice::realiseAt(const Context &context, const ProgrammedPoint &p
     return;
   }
   Realisation r = realisation(point);
+  r.wanted = heldByCells(context);
   r.weights = to.weights;
   r.variance = to.variance;
   realise(context, params_.noise_model, point.time, r);
-  if (column_.empty()) return;
-  r.firstDevice = static_cast<uint64_t>((r.cells + 7) / 8 * 8);
-  r.wanted = nullptr;
-  r.cells = xSize_;
-  r.weights = column_.data();
-  realise(context, params_.noise_model, point.time, r);
-  forEach(context, cells(), ReferenceColumn{column_.data(), xSize_, to.weights});
+  if (!column_.empty()) {
+    r.firstDevice = static_cast<uint64_t>((r.cells + 7) / 8 * 8);
+    r.wanted = nullptr;
+    r.cells = xSize_;
+    r.weights = column_.data();
+    realise(context, params_.noise_model, point.time, r);
+    forEach(context, cells(), ReferenceColumn{column_.data(), xSize_, to.weights});
+  }
+  if (!spansData()) return;
+  forEach(context, cells(),
+          SpanReader{centre_.data(), half_.data(), xSize_, to.weights, to.variance});
 }
 
 // The sum of the magnitudes of the one-hot readings of each output.
@@ -295,14 +313,20 @@ std::vector<float> InferenceDevice::compensation(const Context &context) const {
 
 void InferenceDevice::getConductances(const Context &context, Conductances which, float *out) {
   requireProgrammed();
+  conductancesAt(context, point_, which, out);
+}
+
+void InferenceDevice::conductancesAt(const Context &context, const ProgrammedPoint &point,
+                                     Conductances which, float *out) {
   if (isInParts()) {
-    getSliceConductances(context, which, out);
+    sliceConductancesAt(context, point, which, out);
     return;
   }
-  Realisation r = realisation(point_);
+  Realisation r = realisation(point);
+  r.wanted = heldByCells(context);
   r.which = which;
   r.conductances = out;
-  realise(context, params_.noise_model, point_.time, r);
+  realise(context, params_.noise_model, point.time, r);
 }
 
 void InferenceDevice::countHardware(const Counters &c, HardwareCounts &counts) const {
@@ -316,11 +340,13 @@ Value::Map InferenceDevice::statistics(const Context &context) const {
   Value::Map values = {
       {"pulses", Value(0)},
       {"saturated_cells", Value(0)},
-      {"memory_bytes", Value(static_cast<uint64_t>(weights_.bytes() + wanted_.bytes() +
-                                                   realised_.bytes() + slices_.bytes()))},
+      {"memory_bytes",
+       Value(static_cast<uint64_t>(weights_.bytes() + wanted_.bytes() + realised_.bytes() +
+                                   slices_.bytes() + pulsed_.bytes()))},
       {"devices", Value(cells() * devicesOfCell() + column_.size())},
       {"compensation", Value(meanOf(compensation(context)))}};
   if (status_ != Status::Programmed) return values;
+  addWriteStatistics(context, values);
   // The programming error relative to the weights: squares of the difference over squares.
   Buffer<double> rows(context, 2 * dSize_);
   sumRows(context, dSize_, xSize_,

@@ -46,11 +46,11 @@ void InferenceDevice::realiseSlice(const Context &context, const ProgrammedPoint
     forEach(context, cells(), DigitTaker{parts_, k, wanted_.data(), plane_.data()});
   }
   r.wanted = plane_.data();
-  if (isMeasured()) {
+  if (given()) {
     const int64_t devices = cell_.devices;
     pairs_.reserve(context, cells() * devices);
     copy(context,
-         rowMajor<const float>(measured_.data(), cells(), devicesOfCell())
+         rowMajor<const float>(given()->data(), cells(), devicesOfCell())
              .block(0, k * devices, cells(), devices),
          rowMajor(pairs_.data(), cells(), devices));
     r.measured = pairs_.data();
@@ -77,14 +77,15 @@ void InferenceDevice::realiseSlices(const Context &context, const ProgrammedPoin
   }
 }
 
-void InferenceDevice::getSliceConductances(const Context &context, Conductances which, float *out) {
+void InferenceDevice::sliceConductancesAt(const Context &context, const ProgrammedPoint &point,
+                                          Conductances which, float *out) {
   const int64_t devices = cell_.devices;
   slice_.reserve(context, cells() * devices);
   for (int k = 0; k < parts_.count; ++k) {
-    Realisation r = realisation(point_, k);
+    Realisation r = realisation(point, k);
     r.which = which;
     r.conductances = slice_.data();
-    realiseSlice(context, point_, k, r);
+    realiseSlice(context, point, k, r);
     copy(context, rowMajor<const float>(slice_.data(), cells(), devices),
          rowMajor(out, cells(), devicesOfCell()).block(0, k * devices, cells(), devices));
   }

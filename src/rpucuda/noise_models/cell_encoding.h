@@ -21,6 +21,14 @@ struct EnumNames<CellReference> {
   static constexpr const char *kNames[] = {"digital", "column"};
 };
 
+/// The weights that the range of a cell of one device holds: from -s to s, or from the smallest to
+/// the largest weight.
+enum class SingleSpan { Symmetric, Data };
+template <>
+struct EnumNames<SingleSpan> {
+  static constexpr const char *kNames[] = {"symmetric", "data"};
+};
+
 /// One device of a cell for a weight w in [-1, 1]: its conductance above g_min, relative to g_max -
 /// g_min, is clip(slope w + offset, 0, 1), and adds `share` times that to the weight.
 struct DeviceOfCell {

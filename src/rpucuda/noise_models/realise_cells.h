@@ -118,7 +118,7 @@ struct Realise {
     return pulsora::select(u >= 1.0f - r.stuckHigh, high, device);
   }
   /// Whether devices may be stuck.
-  PULSORA_HD bool sticks() const { return r.stuckLow + r.stuckHigh > 0.0f && !r.measured; }
+  PULSORA_HD bool sticks() const { return r.stuckLow + r.stuckHigh > 0.0f; }
 
  private:
   /// Targets in uS of eight devices from device k of a cell on.

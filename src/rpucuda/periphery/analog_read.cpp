@@ -85,6 +85,12 @@ void AnalogRead::setCellVariance(const float *variance) {
   blocks_.front().setCellVariance(variance);
 }
 
+void AnalogRead::setOutputGains(const float *gains) {
+  PULSORA_CHECK(ConfigError, !isCut(), "a read in blocks has no gains of the whole; make a tile ",
+                "for each block");
+  blocks_.front().setOutputGains(gains);
+}
+
 void AnalogRead::convertInputs(const Context &context, MatrixView<const float> in,
                                MatrixView<float> out) {
   for (size_t j = 0; j < inputs_.size(); ++j) {

@@ -104,6 +104,8 @@ class AnalogRead {
   void drawSpreads(const Context &context, RandomKey spreads);
   /// BlockRead::setCellVariance() of a read in a single block; ConfigError for one in several.
   void setCellVariance(const float *variance);
+  /// BlockRead::setOutputGains() of a read in a single block; ConfigError for one in several.
+  void setOutputGains(const float *gains);
   /// Writes the inputs that the array sees of `in`, in units of `in`: scaled as for a first read
   /// and converted, without noise. `in` itself for a perfect read.
   void convertInputs(const Context &context, MatrixView<const float> in, MatrixView<float> out);

@@ -20,8 +20,6 @@ namespace {
 // cells.
 enum Spread : uint32_t { kNoiseSpread = 0, kOffsetSpread = 1, kBendSpread = 2, kCellSpread = 3 };
 
-constexpr char kAverageName[] = "average_abs_max";
-
 float constructNormal(RandomKey key, Pass pass, int64_t line, Spread what) {
   const Philox4 r = draw(key, Purpose::IoConstruct, static_cast<uint64_t>(line),
                          static_cast<uint64_t>(pass), what);
@@ -89,6 +87,12 @@ void BlockRead::setNoiseKey(RandomKey key) {
 void BlockRead::setCellVariance(const float *variance) {
   variance_ = variance;
   for (BlockRead &slice : slices_) slice.setCellVariance(variance);
+}
+
+void BlockRead::setOutputGains(const float *gains) {
+  gains_ = gains;
+  if (parameters_.addsSlices()) return;  // slices have no ADC
+  for (BlockRead &slice : slices_) slice.setOutputGains(gains);
 }
 
 bool BlockRead::managesBounds() const {
@@ -190,7 +194,7 @@ bool BlockRead::measureAverages(const Context &context, const InputStage &input,
 
 bool BlockRead::isPlain(bool product) const {
   return !product && sumCount(inIntegers(product)) == 1 && parameters_.ir_drop == 0.0f &&
-         !hasCellNoise() && asymmetry_.empty();
+         !parameters_.solvesWires() && !hasCellNoise() && asymmetry_.empty();
 }
 
 // Whether effects depend on the sums of a row's inputs, or of their squares.
@@ -286,10 +290,12 @@ void BlockRead::reserve(const Context &context, MatrixView<const float> weights,
     s.magnitudes.reserve(context, outSize_ * inSize_);
   }
   s.deviation.reserve(context, asymmetry_.size());
+  if (parameters_.solvesWires()) reserveWires(context, all, product);
   if (canBeBatched(context)) cudaReserveMarks(context, rows, s.marks);
 }
 
 void BlockRead::prepareWeights(const Context &context, MatrixView<const float> weights) {
+  if (parameters_.solvesWires()) prepareWires(context, weights);
   if (parameters_.ir_drop > 0.0f || hasPcmNoise()) {
     forEach(context, weights.size(), Magnitudes{weights, scratch_.magnitudes.data()});
   }
@@ -311,6 +317,10 @@ void BlockRead::multiply(const Context &context, MatrixView<const float> weights
       rowMajor(scratch_.sums.data() + firstRow * outSize_, rows, outSize_);
   if (integers) {
     multiplyIntegers(context, weights, firstRow, sums);
+  } else if (parameters_.solvesWires()) {
+    solveWires(context, weights,
+               rowMajor<const float>(scratch_.converted.data() + firstRow * inSize_, rows, inSize_),
+               sums);
   } else {
     const auto in =
         rowMajor<const float>(scratch_.converted.data() + firstRow * inSize_, rows, inSize_);
@@ -379,26 +389,6 @@ RowList BlockRead::rowsToRepeat(const Context &context, const RowState &state, i
   }
   forEach(context, rows, NextRead{state});
   return list;
-}
-
-void BlockRead::saveTo(const Context &context, State &state, const std::string &prefix) const {
-  if (!repeats_.empty() && !state.packs(context, prefix + kRepeats, repeats_)) {
-    uint64_t count = 0;
-    detail::copyToHost(context, &count, repeats_.data(), sizeof count);
-    state.values[prefix + kRepeats] = Value(count);
-  }
-  if (parameters_.noise_management != NoiseManagement::AverageAbsMax || averageMax_.empty()) return;
-  state.put(context, prefix + kAverageName, Tensor::Type::F32, {1}, averageMax_);
-}
-
-void BlockRead::loadFrom(const Context &context, const State &state, const std::string &prefix) {
-  if (!repeats_.empty() && !state.unpacks(context, prefix + kRepeats, repeats_)) {
-    const bool has = state.values.count(prefix + kRepeats) != 0;
-    const uint64_t count = has ? state.counter(prefix + kRepeats) : 0;
-    detail::copyFromHost(context, repeats_.data(), &count, sizeof count);
-  }
-  if (parameters_.noise_management != NoiseManagement::AverageAbsMax || averageMax_.empty()) return;
-  state.take(context, prefix + kAverageName, Tensor::Type::F32, {1}, averageMax_);
 }
 
 }  // namespace pulsora

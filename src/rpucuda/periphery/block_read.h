@@ -97,6 +97,9 @@ class BlockRead {
   /// Variances of the cells [outSize, inSize] in a read, by which every read draws weight noise of
   /// its own in place of `w_noise`; null: none. Borrowed. Not for a perfect read.
   void setCellVariance(const float *variance);
+  /// Factors [outSize] of an amplifier between the output noise and the ADC of each output, which
+  /// results are divided by; null: 1. Borrowed. Not for a perfect read.
+  void setOutputGains(const float *gains);
 
   /// AnalogRead::convertInputs() of this block.
   void convertInputs(const Context &context, MatrixView<const float> in, MatrixView<float> out);
@@ -135,6 +138,7 @@ class BlockRead {
     ScratchBuffer<int32_t> round, clipped, list;   // per row
     ScratchBuffer<float> sliceInputs, sliceOutputs;
     ScratchBuffer<float> magnitudes, deviation;  // of the weights
+    ScratchBuffer<float> wirePivots, wireVoltages;
     Buffer<uint32_t> marks;  // on a GPU, of groups of rows; zero before and after a read
     int64_t parts = 0;       // per sum, on a GPU
   };
@@ -154,6 +158,7 @@ class BlockRead {
   OutputStage outputStage(MatrixView<float> out, uint64_t firstSample, bool inIntegers,
                           int64_t firstRow = 0);
   OutputStage converterStage(OutputStage stage) const;
+  bool hasAmplifier() const;
   void prepareWeights(const Context &context, MatrixView<const float> weights);
   void multiply(const Context &context, MatrixView<const float> weights, const Product *product,
                 const RowList &list, int64_t firstRow);
@@ -162,6 +167,10 @@ class BlockRead {
   void multiplyIntegers(const Context &context, MatrixView<const float> weights, int64_t firstRow,
                         MatrixView<float> out);
   void applyAsymmetry(const Context &context, int64_t rows);
+  void reserveWires(const Context &context, int64_t samples, bool product);
+  void prepareWires(const Context &context, MatrixView<const float> weights);
+  void solveWires(const Context &context, MatrixView<const float> weights,
+                  MatrixView<const float> drivers, MatrixView<float> sums);
   bool isPlain(bool product) const;
   int64_t partsOf(const Context &context, MatrixView<const float> weights, bool product,
                   int64_t rows) const;
@@ -207,6 +216,7 @@ class BlockRead {
   IntegerWeights integers_;
   float gain_ = 1.0f;  // of the output amplifier
   const float *variance_ = nullptr;
+  const float *gains_ = nullptr;
   Buffer<float> lines_;            // noise, offset and bend of each output
   Buffer<float> asymmetry_;        // of the cells at negative inputs; empty where there is none
   Buffer<float> averageMax_;       // running mean of average_abs_max

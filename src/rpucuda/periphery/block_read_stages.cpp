@@ -99,6 +99,7 @@ OutputStage BlockRead::outputStage(MatrixView<float> out, uint64_t firstSample, 
   s.lineNoise = lines_.data();
   s.lineOffset = lines_.data() + outSize_;
   s.lineBend = lines_.data() + 2 * outSize_;
+  s.lineGain = gains_;
   s.effects = {wireScale(p, inSize_),
                p.ir_drop,
                p.v_offset_std > 0.0f || p.r_series > 0.0f,
@@ -113,8 +114,7 @@ OutputStage BlockRead::outputStage(MatrixView<float> out, uint64_t firstSample, 
   s.passes = !p.splitsSigns()                      ? Passes::One
              : p.mv_type == MvType::PosNegSeparate ? Passes::AnalogSum
                                                    : Passes::DigitalSum;
-  s.hasEffects = wire || s.effects.lineVoltage || s.effects.weightNoise > 0.0f ||
-                 p.out_nonlinearity > 0.0f || p.out_asymmetry != 0.0f || gain_ != 1.0f;
+  s.hasEffects = wire || s.effects.lineVoltage || s.effects.weightNoise > 0.0f || hasAmplifier();
   s.noisy = p.out_noise > 0.0f;
   s.outScale = p.out_scale;
   return s;
@@ -125,9 +125,14 @@ OutputStage BlockRead::converterStage(OutputStage stage) const {
   stage.absSums = stage.lateSums = stage.squareSums = nullptr;
   stage.inputSums = stage.inputSquares = nullptr;
   stage.effects = {};
-  stage.hasEffects =
-      parameters_.out_nonlinearity > 0.0f || parameters_.out_asymmetry != 0.0f || gain_ != 1.0f;
+  stage.hasEffects = hasAmplifier();
   return stage;
+}
+
+// Whether more than noise comes between the sums and the levels of the ADC.
+bool BlockRead::hasAmplifier() const {
+  const IOParameters &p = parameters_;
+  return p.out_nonlinearity > 0.0f || p.out_asymmetry != 0.0f || gain_ != 1.0f || gains_;
 }
 
 OneHotRead BlockRead::oneHot(MatrixView<const float> weights, uint64_t firstSample) {
@@ -140,6 +145,7 @@ OneHotRead BlockRead::oneHot(MatrixView<const float> weights, uint64_t firstSamp
       read.output.noisy = own.noisy;
       read.output.lineNoise = own.lineNoise;
       read.output.lineBend = own.lineBend;
+      read.output.lineGain = own.lineGain;
       read.output.hasEffects |= converterStage(own).hasEffects;
     }
     read.output.outScale = parameters_.out_scale;

@@ -86,6 +86,7 @@ IOParameters IOParameters::ofSlice() const {
 std::string IOParameters::whyNoIntegers() const {
   if (is_perfect) return "is_perfect is true";
   if (inp_noise > 0.0f) return message("inp_noise is ", inp_noise);
+  if (solvesWires()) return "wires is 'solved'";
   return whyNoLevels();
 }
 
@@ -169,6 +170,37 @@ void IOParameters::check(const ParamsCheck &c) const {
   needs(mv_type != MvType::Ideal || !arrayEffects, "mv_type", nameOf(mv_type),
         "an array without effects, but one of w_noise, ir_drop, v_offset_std and r_series is not "
         "0; set these to 0 or use 'one_pass'");
+  checkWires(c);
+}
+
+void IOParameters::checkWires(const ParamsCheck &c) const {
+  const IOParameters usual;
+  if (wires == Wires::Formula) {
+    const char *unused = wire_r_in != usual.wire_r_in       ? "wire_r_in"
+                         : wire_r_out != usual.wire_r_out   ? "wire_r_out"
+                         : wire_g_max != usual.wire_g_max   ? "wire_g_max"
+                         : wire_sweeps != usual.wire_sweeps ? "wire_sweeps"
+                                                            : nullptr;
+    c.require(unused == nullptr, c.path(unused ? unused : "wires"), " is set, and ",
+              c.path("wires"), " is 'formula', which does not use it; choose wires='solved', or ",
+              "leave it away");
+    return;
+  }
+  c.require(ir_drop == 0.0f, c.path("ir_drop"), " is ", ir_drop, ", and ", c.path("wires"),
+            "='solved' has the drop of all wires; set ir_drop to 0");
+  c.require(mv_type != MvType::Ideal, c.path("mv_type"),
+            " is 'ideal', an array without effects, but ", c.path("wires"),
+            " is 'solved'; use 'one_pass'");
+  c.require(w_read_asymmetry_dtod == 0.0f, c.path("w_read_asymmetry_dtod"), " is ",
+            w_read_asymmetry_dtod, ", and ", c.path("wires"),
+            "='solved' has one conductance for each cell; set it to 0");
+  const double most = double(kLargestSetting);
+  for (const float ohm : {wire_r_in, wire_r_out}) {
+    const double perCell = double(ohm) * double(wire_g_max) * 1e-6;
+    c.require(perCell == 0.0 || (perCell <= 1e6 && perCell >= 1.0 / most), c.path("wires"),
+              " is 'solved', and a wire of ", ohm, " Ohm at cells of ", wire_g_max, " uS has ",
+              perCell, " of their resistance; give up to 1e6, or 0 Ohm");
+  }
 }
 
 }  // namespace pulsora

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "parameters/field.h"
+#include "parameters/limits.h"
 
 namespace pulsora {
 
@@ -46,6 +47,13 @@ struct EnumNames<MvType> {
                                            "bit_serial_analog_sum"};
 };
 
+/// IR drop: by a formula for each output line, or by the currents of all wires of the array.
+enum class Wires { Formula, Solved };
+template <>
+struct EnumNames<Wires> {
+  static constexpr const char *kNames[] = {"formula", "solved"};
+};
+
 /// Periphery of one direction of reading an array. docs/reference/io.md has the order and the
 /// formulas of these effects.
 struct IOParameters {
@@ -85,6 +93,11 @@ struct IOParameters {
   float w_read_asymmetry_dtod = 0.0f;
   float ir_drop = 0.0f;
   float ir_drop_gw_div_gmax = 571428.57f;
+  Wires wires = Wires::Formula;
+  float wire_r_in = 0.35f;
+  float wire_r_out = 0.35f;
+  float wire_g_max = 25.0f;
+  int wire_sweeps = 8;
   float v_offset_std = 0.0f;
   float v_offset_w_min = -1.0f;
   float r_series = 0.0f;
@@ -127,6 +140,12 @@ struct IOParameters {
   /// The largest level of the DAC, of which the range is a whole number of steps.
   int32_t largestLevel() const;
 
+  /// Whether the currents of the array's wires are solved.
+  bool solvesWires() const { return !is_perfect && wires == Wires::Solved; }
+  /// Conductance of the wire between two cells in units of a cell of weight 1; 0: no resistance.
+  float wireOfInput() const { return wireOf(wire_r_in); }
+  float wireOfOutput() const { return wireOf(wire_r_out); }
+
   /// Whether positive and negative inputs are read in separate passes.
   bool splitsSigns() const {
     return mv_type == MvType::PosNegSeparate || mv_type == MvType::PosNegSeparateDigitalSum;
@@ -153,6 +172,12 @@ struct IOParameters {
 
  private:
   using P = IOParameters;
+
+  void checkWires(const ParamsCheck &c) const;
+  float wireOf(float ohm) const {
+    const double perCell = double(ohm) * double(wire_g_max) * 1e-6;  // uS
+    return perCell > 0.0 ? static_cast<float>(1.0 / perCell) : 0.0f;
+  }
 
   template <class Visitor>
   static void inputFields(Visitor &f) {
@@ -241,6 +266,17 @@ struct IOParameters {
       "Strength of the IR drop along a line; 1 is physical.");
     f(&P::ir_drop_gw_div_gmax, "ir_drop_gw_div_gmax", positive(), "",
       "Conductance of the wire between two cells over that of a cell of weight 1.");
+    f(&P::wires, "wires", anyNumber(), "",
+      "IR drop: 'formula', along output lines as ir_drop says; 'solved', the currents of all wires "
+      "and cells (InferenceConfig and IdealConfig).");
+    f(&P::wire_r_in, "wire_r_in", between(0.0, kLargestSetting), "Ohm",
+      "'solved': resistance of an input line between two neighbouring cells.");
+    f(&P::wire_r_out, "wire_r_out", between(0.0, kLargestSetting), "Ohm",
+      "'solved': resistance of an output line between two neighbouring cells.");
+    f(&P::wire_g_max, "wire_g_max", positive(), "uS",
+      "'solved': conductance of a cell of weight 1.");
+    f(&P::wire_sweeps, "wire_sweeps", between(1, 1000), "sweeps",
+      "'solved': solutions of all output lines, between which the input lines are solved.");
     f(&P::v_offset_std, "v_offset_std", nonNegative(), "relative",
       "Spread of the voltage offsets of outputs; negative offsets count as 0.");
     f(&P::v_offset_w_min, "v_offset_w_min", nonPositive(), "weight",

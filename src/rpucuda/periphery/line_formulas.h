@@ -287,12 +287,24 @@ struct Reading {
   uint32_t clipped;
 };
 
+/// ADC output for v, which has its noise. u is uniform.
+PULSORA_HD Reading digitised(const OutputConverter &c, float v, float u) {
+  const float level = quantised(c.adc, v, u);
+  const uint32_t high = select<uint32_t>(level > c.adc.bound, 1U, 0U);
+  const uint32_t low = select<uint32_t>(level < c.lowest, 1U, 0U);
+  return {clamp(level, -c.adc.bound, c.adc.bound), high | low};
+}
+
 /// ADC output for y with noise of standard deviation `noise`. z is standard normal, u uniform.
 PULSORA_HD Reading digitised(const OutputConverter &c, float y, float noise, float z, float u) {
-  const float v = quantised(c.adc, fma(noise, z, y), u);
-  const uint32_t high = select<uint32_t>(v > c.adc.bound, 1U, 0U);
-  const uint32_t low = select<uint32_t>(v < c.lowest, 1U, 0U);
-  return {clamp(v, -c.adc.bound, c.adc.bound), high | low};
+  return digitised(c, fma(noise, z, y), u);
+}
+
+/// ADC output behind an amplifier of the line's own, whose gain is divided out of the result.
+PULSORA_HD Reading digitised(const OutputConverter &c, float y, float noise, float z, float u,
+                             float gain) {
+  const Reading r = digitised(c, gain * fma(noise, z, y), u);
+  return {r.value / gain, r.clipped};
 }
 
 /// How many passes make a reading, and where they are added.
@@ -300,9 +312,10 @@ enum class Passes { One, AnalogSum, DigitalSum };
 
 /// Fixed properties of an output line.
 struct LineSpread {
-  float noise;   ///< standard deviation of the noise before the ADC
-  float offset;  ///< voltage offset
-  float bend;    ///< nonlinearity of the amplifier
+  float noise;        ///< standard deviation of the noise before the ADC
+  float offset;       ///< voltage offset
+  float bend;         ///< nonlinearity of the amplifier
+  float gain = 1.0f;  ///< before the ADC; the result is divided by it
 };
 
 /// Random numbers of one pass and line.
@@ -322,12 +335,16 @@ PULSORA_HD float passOutput(const ArrayEffects &e, const LineSpread &line, const
 template <bool kEffects>
 PULSORA_HD Reading converted(const OutputConverter &c, const LineSpread &line, float y,
                              const OutputDraws &draws) {
-  const float v = kEffects ? amplified(c, y, line.bend) : y;
-  return digitised(c, v, line.noise, draws.noise, draws.round);
+  if constexpr (kEffects) {
+    return digitised(c, amplified(c, y, line.bend), line.noise, draws.noise, draws.round,
+                     line.gain);
+  } else {
+    return digitised(c, y, line.noise, draws.noise, draws.round);
+  }
 }
 
 /// The reading of a line from the sums of its passes. kEffects may be false if neither the array
-/// nor the amplifier has effects.
+/// nor the amplifier has effects, and lines have no gains of their own.
 template <Passes kPasses, bool kEffects>
 PULSORA_HD Reading readLine(const ArrayEffects &e, const OutputConverter &c, const LineSpread &line,
                             const LineSums (&in)[2], const OutputDraws (&draws)[2]) {

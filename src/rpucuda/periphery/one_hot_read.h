@@ -43,7 +43,7 @@ struct OneHotRead {
                                       given ? variances(line, j) : 0.0f),
                             {}};
     const OutputDraws draws[2] = {drawsOf(line, j), {}};
-    const LineSpread spread{output.lineNoise[line], output.lineOffset[line], output.lineBend[line]};
+    const LineSpread spread = spreadOf(output, line);
     const Reading reading =
         output.hasEffects
             ? readLine<Passes::One, true>(output.effects, output.converter, spread, in, draws)

@@ -76,7 +76,7 @@ PULSORA_HD void readTile(const OneHotRead &read, const DrivenInputs &inputs, int
   const OutputStage &s = read.output;
   const ArrayEffects effects = s.effects;
   const OutputConverter converter = s.converter;
-  const LineSpread spread{s.lineNoise[line], s.lineOffset[line], s.lineBend[line]};
+  const LineSpread spread = spreadOf(s, line);
   const float scale = s.outScale;
   const bool ofMagnitude = read.noiseOfMagnitude;
   for (int l = 0; l < kTile; ++l) {

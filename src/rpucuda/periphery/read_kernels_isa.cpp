@@ -216,6 +216,7 @@ struct FinishTile {
   float lineNoise[kTile];
   float lineOffset[kTile];
   float lineBend[kTile];
+  float lineGain[kTile];
 };
 
 template <Passes kPasses, bool kEffects>
@@ -231,7 +232,8 @@ uint32_t finishTile(const OutputStage &s, int64_t row, int64_t begin, int count,
   for (int first = 0; first < count; first += kVectorLanes) {
     for (int lane = 0; lane < kVectorLanes; ++lane) {
       const int l = first + lane;
-      const LineSpread line{tile.lineNoise[l], tile.lineOffset[l], tile.lineBend[l]};
+      const LineSpread line{tile.lineNoise[l], tile.lineOffset[l], tile.lineBend[l],
+                            tile.lineGain[l]};
       LineSums sums[2];
       OutputDraws random[2];
       for (int p = 0; p <= kLast; ++p) {
@@ -263,6 +265,8 @@ void finishGroup(const OutputStage &s, const Group &group, FinishTile &tile) {
     loadTile(tile.lineNoise, {s.lineNoise, n}, begin, count);
     loadTile(tile.lineOffset, {s.lineOffset, n}, begin, count);
     loadTile(tile.lineBend, {s.lineBend, n}, begin, count);
+    for (float &gain : tile.lineGain) gain = 1.0f;
+    if (s.lineGain) loadTile(tile.lineGain, {s.lineGain, n}, begin, count);
     for (int p = 0; p < kPassCount; ++p) {
       const uint32_t index = drawIndex(group.round, p);
       DrawTile &draws = tile.draws[p];

@@ -71,13 +71,20 @@ struct OutputStage {
   const float *lineNoise;   // [n]
   const float *lineOffset;  // [n]
   const float *lineBend;    // [n]
+  const float *lineGain;    // [n]; null: 1
   ArrayEffects effects;
   OutputConverter converter;
   Passes passes;
-  bool hasEffects;  // whether array or amplifier have any effect
+  bool hasEffects;  // whether array or amplifier have any effect, or lines gains
   bool noisy;       // whether lineNoise is not all zero
   float outScale;
 };
+
+/// The fixed properties of an output line.
+PULSORA_HD LineSpread spreadOf(const OutputStage &s, int64_t line) {
+  return {s.lineNoise[line], s.lineOffset[line], s.lineBend[line],
+          s.lineGain ? s.lineGain[line] : 1.0f};
+}
 
 /// A read of one pass whose only matrix product is the ideal sums.
 struct PlainRead {
@@ -294,7 +301,7 @@ struct FinishOutput {
 
   /// The reading of one line of a PlainRead, before it is scaled back.
   PULSORA_HD Reading readPlain(int64_t line, float sum, const OutputDraws &draws) const {
-    const LineSpread spread{s.lineNoise[line], s.lineOffset[line], s.lineBend[line]};
+    const LineSpread spread = spreadOf(s, line);
     LineSums in[2];
     in[0].sum = sum;
     const OutputDraws both[2] = {draws, {}};
@@ -317,7 +324,7 @@ struct FinishOutput {
       in[p] = sumsOf<kEffects>(p * s.list.count + k, line);
       draws[p] = drawsOf<kEffects>(row, line, p, s.state.round[row]);
     }
-    const LineSpread spread{s.lineNoise[line], s.lineOffset[line], s.lineBend[line]};
+    const LineSpread spread = spreadOf(s, line);
     const Reading r = readLine<kPasses, kEffects>(s.effects, s.converter, spread, in, draws);
     s.out(row, line) = r.value * (s.state.scale[row] * s.outScale);
     if (r.clipped != 0) s.state.clipped[row] = 1;

@@ -1,6 +1,7 @@
 #include "tile/tile_config.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace pulsora {
 namespace {
@@ -107,6 +108,14 @@ void checkParams<TileConfig>(const TileConfig &config, const std::string &path) 
                 (calibrates || !config.forward.lacksRange()) && !config.backward.lacksRange(),
                 joinPath(path, calibrates || config.backward.lacksRange() ? "backward" : "forward"),
                 ".noise_management is 'input_range', and nm_thres, the range, is 0; set nm_thres");
+  const auto &around = config.compound.model().periphery;
+  const bool sendsPulses = std::any_of(around.begin(), around.end(),
+                                       [](const FieldInfo &row) { return row.name == "update"; });
+  for (const auto &[name, io] :
+       {std::pair("forward", &config.forward), std::pair("backward", &config.backward)})
+    PULSORA_CHECK(ConfigError, !io->solvesWires() || !sendsPulses, joinPath(path, name),
+                  ".wires is 'solved', which reads of pulsed arrays do not offer; choose "
+                  "'formula' with ir_drop, or an InferenceConfig");
 }
 
 }  // namespace pulsora

@@ -120,6 +120,12 @@ std::vector<float> TileProgramming::compensation() const {
   return array_.compensation(tile_.context);
 }
 
+void TileProgramming::setAdcGains(const std::vector<float> &gains) {
+  array_.setAdcGains(tile_.context, gains);
+}
+
+std::vector<float> TileProgramming::adcGains() const { return array_.adcGains(tile_.context); }
+
 void TileProgramming::drift(double time, uint64_t redraw) { driftAll({*this}, time, redraw); }
 
 void TileProgramming::driftAll(const std::vector<TileProgramming> &arrays, double time,

@@ -66,6 +66,10 @@ class TileProgramming final {
   std::vector<float> scales() const;
   /// Factor of drift compensation on each output.
   std::vector<float> compensation() const;
+  /// Gains of the ADCs of forward reads [arrays with ADCs of their own, dSize], which results are
+  /// divided by; see Programmable::setAdcGains() for errors.
+  void setAdcGains(const std::vector<float> &gains);
+  std::vector<float> adcGains() const;
 
  private:
   friend class Tile;

@@ -83,15 +83,17 @@ void requireSameTile(const State &state, const State &mine) {
   }
 }
 
+bool hasEnd(const std::string &name, std::string_view end) {
+  return name.size() >= end.size() && name.substr(name.size() - end.size()) == end;
+}
+
 // Whether a value or a tensor exists at some times only, or not in states of earlier versions.
 bool comesAndGoes(const std::string &name) {
-  const auto endsWith = [&](std::string_view end) {
-    return name.size() >= end.size() && name.substr(name.size() - end.size()) == end;
-  };
+  const auto endsWith = [&](std::string_view end) { return hasEnd(name, end); };
   return endsWith(PulsedDevice::kBoundsDue) || endsWith(Programmable::kMeasured) ||
-         endsWith(PulsedDevice::kSlots) || endsWith(BlockRead::kRepeats) ||
-         endsWith(Programmable::kPastForward) || endsWith(Programmable::kPastBackward) ||
-         endsWith(LRTTAdapter::kProjected);
+         endsWith(Programmable::kAdcGains) || endsWith(PulsedDevice::kSlots) ||
+         endsWith(BlockRead::kRepeats) || endsWith(Programmable::kPastForward) ||
+         endsWith(Programmable::kPastBackward) || endsWith(LRTTAdapter::kProjected);
 }
 
 // Whether a state has the cells that a tensor or a value is of as tensors, or the value in their
@@ -281,6 +283,11 @@ Tile Tile::variant(const TileConfig &config, const TileKeys &keys) const {
     if (!newCells && CellPlanes::isOf(name)) fresh.tensors.emplace(name, std::move(tensor));
   for (const auto &[name, value] : fresh.values)
     if (newCells && CellPlanes::isOf(name)) state.values[name] = value;
+  // Tensors that a tile has only once they were given.
+  for (auto &[name, tensor] : state.tensors)
+    if (hasEnd(name, Programmable::kAdcGains) ||
+        (!newCells && hasEnd(name, Programmable::kMeasured)))
+      fresh.tensors.emplace(name, std::move(tensor));
   state.tensors = std::move(fresh.tensors);
   made.take(state);
   made.impl_->evaluation = t.evaluation;

@@ -169,6 +169,10 @@ TEST(Output, NoiseIsDigitisedThenClippedAndReported) {
   const Reading low = digitised(c, -2.3f, 0.0f, 0.0f, 0.0f);
   EXPECT_EQ(low.value, -2.0f);
   EXPECT_EQ(low.clipped, 1U);
+  // A gain moves levels and range; the noise stands before it.
+  EXPECT_EQ(digitised(c, 0.6f, 0.1f, 1.0f, 0.0f, 2.0f).value, 0.75f);
+  EXPECT_EQ(digitised(c, 1.2f, 0.0f, 0.0f, 0.0f, 2.0f).clipped, 1U);
+  EXPECT_EQ(digitised(c, 2.3f, 0.0f, 0.0f, 0.0f, 1.0f).value, high.value);
   c.lowest = -kInfinity;
   EXPECT_EQ(digitised(c, -2.3f, 0.0f, 0.0f, 0.0f).clipped, 0U);
 }

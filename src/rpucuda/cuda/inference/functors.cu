@@ -4,7 +4,9 @@
 #include "inference/compensation.h"
 #include "inference/functors.h"
 #include "inference/modifiers.h"
+#include "inference/pulse_writing.h"
 #include "inference/weight_slices.h"
+#include "inference/weight_span.h"
 
 namespace pulsora {
 
@@ -18,6 +20,13 @@ PULSORA_ON_GPU(FactorOfColumns);
 PULSORA_ON_GPU(FactorOfRows);
 PULSORA_ON_GPU(ReferenceColumn);
 PULSORA_ON_GPU(DigitTaker);
+PULSORA_ON_GPU(ConductanceTaker);
+PULSORA_ON_GPU(ConductanceMaker);
+PULSORA_ON_GPU(WriteCounter);
+PULSORA_ON_GPU(RowSpan);
+PULSORA_ON_GPU(SpanMiddle);
+PULSORA_ON_GPU(SpanTaker);
+PULSORA_ON_GPU(SpanReader);
 PULSORA_ON_GPU(TableTaker);
 PULSORA_ON_GPU(DigitAdder);
 PULSORA_ON_GPU(ReadAdder);

@@ -6,6 +6,7 @@
 #include "periphery/one_hot_read.h"
 #include "periphery/read_stages.h"
 #include "periphery/slice_functors.h"
+#include "periphery/wire_solver.h"
 
 namespace pulsora {
 
@@ -26,6 +27,10 @@ PULSORA_ON_GPU(ReadDeviation);
 PULSORA_ON_GPU(SliceInput);
 PULSORA_ON_GPU(SliceAdder);
 PULSORA_ON_GPU(SliceResult);
+PULSORA_ON_GPU(WirePivots);
+PULSORA_ON_GPU(WireStart);
+PULSORA_ON_GPU(OutputLines);
+PULSORA_ON_GPU(InputLines);
 PULSORA_ON_GPU(ScaledAdder);
 PULSORA_ON_GPU(GateMultiplier);
 PULSORA_SUM_ON_GPU(OneHotMagnitude);

@@ -67,9 +67,7 @@ struct LineReader {
   NormalPair normals{};
 
   __device__ LineReader(const OutputStage &stage, int64_t line_, uint64_t octet)
-      : s(stage),
-        line(line_),
-        spread{stage.lineNoise[line_], stage.lineOffset[line_], stage.lineBend[line_]} {
+      : s(stage), line(line_), spread(spreadOf(stage, line_)) {
     if (s.noisy) random = draw(s.draws.key, s.draws.noise, static_cast<uint64_t>(line), octet, 0);
   }
   /// Turns to a pair of samples.

@@ -69,8 +69,15 @@ TEST(CudaProgramming, Property61_HasTheBitsOfTheCpu) {
                      {"noise_model", Value(Value::Map{{"model", model.name}})},
                      {"stuck_low", 0.02},
                      {"stuck_high", 0.01}};
-      if (kind == "pairs") map["significance"] = Value(Value::List{1.0, 2.0, 4.0});
-      if (kind == "single") map["cell_reference"] = Value("column");
+      if (kind == "pairs") {
+        map["significance"] = Value(Value::List{1.0, 2.0, 4.0});
+        map["write"] = Value("pulses");
+        map["device"] = Value(Value::Map{{"model", "SoftBounds"}, {"write_noise_std", 0.5}});
+      }
+      if (kind == "single") {
+        map["cell_reference"] = Value("column");
+        map["single_span"] = Value("data");
+      }
       if (kind == "table") {
         map["table_w"] = Value(Value::List{-1.0, -0.4, 0.0, 0.5, 1.0});
         map["table_g"] = Value(Value::List{0.05, 0.2, 0.5, 0.7, 0.95, 0.85, 0.52, 0.5, 0.3, 0.15});

@@ -62,7 +62,7 @@ bench: build .venv/.installed-demo-$(PRESET) ## Measure speed; every case is che
 	$(PYTHON) benchmarks/plot.py $(REPORTS)/benchmark.json $(REPORTS)/benchmark.png
 
 docs: .venv/.installed-docs-$(PRESET) ## Build the site in docs/_build/html; needs Doxygen, runs the examples
-	$(PYTHON) -m sphinx -W --keep-going --quiet -d docs/_build/doctrees docs docs/_build/html
+	$(PYTHON) -m sphinx -W --keep-going --quiet $(SPHINX_OPTIONS) -d docs/_build/doctrees docs docs/_build/html
 	$(PYTHON) scripts/check_site.py docs/_build/html
 
 lint: .venv/.tools-lint .venv/.installed-test-$(PRESET) ## Check formatting, style, types, the direction of includes, and words
@@ -79,10 +79,11 @@ format: .venv/.tools-lint ## Format every source
 	ruff format
 	clang-format -i $(CXX_FILES)
 
+# Sanitizers' reports of single tests are in build/PRESET/reports.
 asan tsan clang: .venv/.tools ## C++ tests under a sanitizer, or built by clang
 	cmake --preset $@ -DPython_EXECUTABLE=$(CURDIR)/$(PYTHON) --log-level=WARNING
 	cmake --build --preset $@
-	@mkdir -p $(REPORTS)
+	@rm -rf build/$@/reports; mkdir -p $(REPORTS)
 	ctest --preset $@ --output-junit $(REPORTS)/ctest-$@.xml
 
 # The device and the compound of the examples, which the preset asan contains, from Python.
@@ -97,7 +98,7 @@ fuzz: .venv/.installed-test-$(PRESET) ## Random and hostile inputs under sanitiz
 	  --jobs $(CMAKE_BUILD_PARALLEL_LEVEL) --limit 600
 
 nightly: export PULSORA_NIGHTLY = 1
-nightly: tidy tidy-tests clang tsan fuzz wheel ## Checks that take too long for .ci/run
+nightly: tidy tidy-tests clang tsan fuzz docs wheel ## Checks that take too long for .ci/run
 	$(MAKE) test PRESET=cpu-all
 	build/cpu-all/rpucuda_tests --gtest_also_run_disabled_tests --gtest_filter='OutOfMemory.*'
 	$(PYTHON) -m pytest -m nightly
@@ -114,9 +115,12 @@ tidy tidy-tests: .venv/.tools-lint
 	cmake --preset tidy -DPython_EXECUTABLE=$(CURDIR)/$(PYTHON) --log-level=WARNING
 	printf '%s\n' $(TIDY_FILES) | xargs -r -n 1 -P $(CMAKE_BUILD_PARALLEL_LEVEL) clang-tidy -p build/tidy --quiet
 
+# Compiled as fast as can be: what is run is compiled anew by scripts/gpu_check.sh.
 cuda-compile: .venv/.tools ## Compile and link the CUDA backend for its oldest and its newest GPUs; needs nvcc, no GPU
 	cmake --preset cuda -B build/cuda-compile -DCMAKE_CUDA_ARCHITECTURES="75-real;90-virtual" -DPULSORA_CPU_ISAS=V2 \
-	  -DPULSORA_TEST_SOURCES="cuda/*.cpp" -DPULSORA_PYTHON=OFF --log-level=WARNING
+	  -DPULSORA_TEST_SOURCES="cuda/*.cpp" -DPULSORA_PYTHON=OFF --log-level=WARNING \
+	  -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0 \
+	  -DCMAKE_CUDA_FLAGS_DEBUG="-O0 $$(nvcc --help | grep -q Ofast-compile && echo --Ofast-compile=max)"
 	cmake --build build/cuda-compile --target rpucuda_tests
 
 clean: ## Delete what was built; .venv stays

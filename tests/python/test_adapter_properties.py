@@ -304,7 +304,7 @@ def short(error: Exception) -> str:
 @pytest.mark.filterwarnings("ignore")
 def test_adapters_leave_as_they_are_or_are_refused(tmp_path: Path) -> None:
     whole = repetitions(10_000)
-    count = whole if whole == 10_000 else 200  # a tenth of it would take minutes
+    count = whole if whole == 10_000 else 100  # a tenth of it would take minutes
     seen: Counter[tuple[str, str]] = Counter()
     for seed in range(count):
         wrong = one(seed, tmp_path, seen)

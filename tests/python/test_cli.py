@@ -24,6 +24,13 @@ from pulsora.training.run import Run
 if TYPE_CHECKING:
     from pathlib import Path
 
+# The program, which hears Ctrl-C in a background job of a shell too, whose children ignore it.
+HEARING = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("pulsora", run_name="__main__")
+"""
+
 TINY = ["train", "--hidden", "16", "--epochs", "1", "--threads", "1"]
 ADAPTER = ["--rank", "4", "--transfer-every", "10"]
 SMALL = [*TINY, *ADAPTER]
@@ -148,7 +155,7 @@ def test_a_finished_run_says_so(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_says_where_a_run_stopped_and_how_it_goes_on(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pulsora", *TINY, "--epochs", "100000", "--out", "a"]
+    command = [sys.executable, "-c", HEARING, *TINY, "--epochs", "100000", "--out", "a"]
     process = subprocess.Popen(  # noqa: S603
         command, cwd=tmp_path, stderr=subprocess.PIPE, text=True
     )

@@ -14,6 +14,9 @@ import pulsora
 PRESSED = """
 import os, signal, sys
 
+# A background job of a shell ignores Ctrl-C, and so do its children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 class Press:
     times = int(os.environ["TIMES"])
 
@@ -77,7 +80,9 @@ def test_ctrl_c_while_the_picture_of_a_run_is_drawn_says_what_is_saved(tmp_path:
 
 def test_programs_that_import_the_package_keep_their_own_ctrl_c(tmp_path: Path) -> None:
     program = (
-        "import os, signal, pulsora\n"
+        "import os, signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "import pulsora\n"
         "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler\n"
         "assert 'OMP_WAIT_POLICY' not in os.environ\n"
     )

@@ -108,27 +108,26 @@ config = pl.config.ResidualLearningConfig(
 
 rng = np.random.default_rng(1)
 target = (0.3 * rng.normal(size=(4, 6))).astype(np.float32)
-for place in ["cpu", *["cuda"] * (pl.cuda_device_count() > 0)]:
-    tile = pl.Tile(4, 6, config, seed=3, device=place)
-    arrays = lambda: {name: np.asarray(a).astype(np.float64) for name, a in tile.arrays.items()}
-    main, owed, clipped = arrays()["main"], 0.0, 0
-    for _ in range(200):
-        x = rng.normal(size=(8, 6)).astype(np.float32)
-        tile.update(x, np.asarray(tile.forward(x)) - x @ target.T, 0.05)
-        found = arrays()
-        owed = owed + 0.125 * found["residual"]
-        pulses = np.trunc(owed / step)
-        clipped += (abs(pulses) > 2).sum()
-        pulses = pulses.clip(-2, 2)
-        main, owed = main + pulses * step, owed - pulses * step
-        assert abs(found["main"] - main).max() < 1e-5
-        assert abs(tile.weights - (found["main"] + found["residual"])).max() < 1e-6
-    assert clipped > 0
-    error = np.square(tile.weights - target).mean() / np.square(target).mean()
-    assert error < 0.01, error
-    tile.weights = target
-    assert not tile.arrays["residual"].any()
-    assert abs(tile.arrays["main"] - target).max() < 1e-6
+tile = pl.Tile(4, 6, config, seed=3, device="cpu")
+arrays = lambda: {name: np.asarray(a).astype(np.float64) for name, a in tile.arrays.items()}
+main, owed, clipped = arrays()["main"], 0.0, 0
+for _ in range(200):
+    x = rng.normal(size=(8, 6)).astype(np.float32)
+    tile.update(x, np.asarray(tile.forward(x)) - x @ target.T, 0.05)
+    found = arrays()
+    owed = owed + 0.125 * found["residual"]
+    pulses = np.trunc(owed / step)
+    clipped += (abs(pulses) > 2).sum()
+    pulses = pulses.clip(-2, 2)
+    main, owed = main + pulses * step, owed - pulses * step
+    assert abs(found["main"] - main).max() < 1e-5
+    assert abs(tile.weights - (found["main"] + found["residual"])).max() < 1e-6
+assert clipped > 0
+error = np.square(tile.weights - target).mean() / np.square(target).mean()
+assert error < 0.01, error
+tile.weights = target
+assert not tile.arrays["residual"].any()
+assert abs(tile.arrays["main"] - target).max() < 1e-6
 print("follows the rule")
 """
 

@@ -36,7 +36,7 @@ wait
 WAITING = """
 import signal, sys
 import pulsora as pl
-signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a background job
 try:
     pl.devices.from_source(sys.argv[1])
 except KeyboardInterrupt:

@@ -9,6 +9,7 @@ import os
 import platform
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -166,58 +167,66 @@ def module_faults(package: Path | None = None) -> list[str]:
     Args:
         package: Folder of the package; by default the one that this module is in.
     """
-    faults, trees = [], {}
+    faults: list[str] = []
+    modules: dict[str, _Module] = {}
     package = PACKAGE if package is None else package
     for path in sorted(package.rglob("*.py")):
         name = ".".join(path.relative_to(package.parent).with_suffix("").parts)
         try:
-            trees[name.removesuffix(".__init__")] = ast.parse(path.read_text(encoding="utf-8"))
+            modules[name.removesuffix(".__init__")] = _read(path.read_text(encoding="utf-8"))
         except (SyntaxError, ValueError, OSError) as error:
             faults.append(f"{name} cannot be read ({error})")
     missing = {
         f"{name} is missing ({importer} imports it)"
-        for importer, tree in trees.items()
-        for name in _imported(tree, trees)
-        if name not in trees and name != "pulsora._core"
+        for importer, module in modules.items()
+        for name in _imported(module, modules)
+        if name not in modules and name != "pulsora._core"
     }
     return faults + sorted(missing)
 
 
-def _imported(tree: ast.Module, trees: dict[str, ast.Module]) -> list[str]:
+@dataclass(frozen=True)
+class _Module:
+    """The text of a module, as far as imports need it."""
+
+    imports: list[ast.Import | ast.ImportFrom]
+    bound: set[str]
+    """Names that the module binds anywhere in its text, and "*"."""
+    makes_names: bool
+    """Whether the module has names that are not in its text, such as classes of device models."""
+
+
+def _read(text: str) -> _Module:
+    """Parses a module, and visits each of its nodes once."""
+    imports: list[ast.Import | ast.ImportFrom] = []
+    bound, makes_names = {"*"}, False
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Name):
+            makes_names |= node.id == "globals"
+            if isinstance(node.ctx, ast.Store):
+                bound.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+            bound.add(node.name)
+            makes_names |= isinstance(node, ast.FunctionDef) and node.name == "__getattr__"
+        elif isinstance(node, ast.alias):
+            bound.add(node.asname or node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            imports.append(node)
+    return _Module(imports, bound, makes_names)
+
+
+def _imported(module: _Module, modules: dict[str, _Module]) -> list[str]:
     """Modules of this package that a module imports."""
     names = []
-    for node in ast.walk(tree):
+    for node in module.imports:
         if isinstance(node, ast.Import):
             names += [one.name for one in node.names if one.name.startswith("pulsora.")]
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pulsora"):
-            source = node.module or ""
+        elif (source := node.module or "").startswith("pulsora"):
             names.append(source)
-            if source in trees and not _makes_names(trees[source]):
-                bound = _bound(trees[source])
+            if source in modules and not modules[source].makes_names:
+                bound = modules[source].bound
                 names += [f"{source}.{one.name}" for one in node.names if one.name not in bound]
     return names
-
-
-def _bound(tree: ast.Module) -> set[str]:
-    """Names that a module binds anywhere in its text, and "*"."""
-    names = {"*"}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
-            names.add(node.name)
-        elif isinstance(node, ast.alias):
-            names.add(node.asname or node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-    return names
-
-
-def _makes_names(tree: ast.Module) -> bool:
-    """Whether a module has names that are not in its text, such as classes of device models."""
-    return any(
-        (isinstance(node, ast.Name) and node.id == "globals")
-        or (isinstance(node, ast.FunctionDef) and node.name == "__getattr__")
-        for node in ast.walk(tree)
-    )
 
 
 def _version_of(name: str) -> str:

@@ -98,7 +98,7 @@ TEST(WriteVerify, NoisyCellsEndWithinTheTolerance) {
     }
   }
   EXPECT_GT(kept, 500);
-  EXPECT_LE(outside, 24);  // 0.6 %: targets near or beyond bounds, whose errors are accepted at the end
+  EXPECT_LE(outside, 24);  // 0.6 %: targets near or beyond bounds, accepted at the end
   EXPECT_LE(far, 2);
   EXPECT_EQ(rig.latest().outside, static_cast<uint64_t>(outside));
 }

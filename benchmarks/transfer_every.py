@@ -208,6 +208,8 @@ def losses_by_length(rows: list[dict[str, Any]]) -> list[str]:
     for kind in sorted(kinds, key=lambda kind: (PRESETS.index(kind[0]), kind[1])):
         some = [r for r in fixed if (r["preset"], r["batch"]) == kind]
         pairs = [pair for r in some for pair in r["transfers"]]
+        if not pairs:
+            continue
         longest = min(r["mini_batches"] for r in some)
         shown = [
             f"{max(before - after for step, _, before, after, *_ in pairs if step <= length):.2f}"
@@ -259,7 +261,7 @@ def main() -> None:
         if not only_print and (preset, batch, rule, seed) not in have
     ]
     with multiprocessing.get_context("spawn").Pool(chosen.processes) as pool:
-        for row in pool.imap(run, tasks):
+        for row in pool.imap_unordered(run, tasks):  # a run that is stopped keeps what is done
             rows.append(row)
             print(row["preset"], row["batch"], row["transfer_every"], row["ends"], flush=True)
             if chosen.out:

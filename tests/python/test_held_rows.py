@@ -12,7 +12,7 @@ from conftest import DEVICES
 from pulsora import presets
 
 RANK, SHAPE, BOUND, TOLERANCE = 6, (24, 32), 0.3, 2e-3
-HELD = 4 * TOLERANCE  # what a cell may miss before its row is held
+HELD = 0.04 * 2 * BOUND  # what a cell may miss before its row is held
 MOST = RANK // 2  # cells of a row
 
 

@@ -59,13 +59,14 @@ int64_t rankOf(const LRTTParams &p, int64_t dSize, int64_t xSize) {
   return rank;
 }
 
-// 0.02 of the range of a cell, or less where its pulses and writes are quieter; never below half a
-// step.
+// What errors of cells may be without a loss of accuracy: one hundredth of their range.
+float toleratedShare(const PulsedParams &cell) { return 0.01f * (cell.w_max - cell.w_min); }
+
+// That, or less where its pulses and writes are quieter; never below half a step.
 float automaticTolerance(const PulsedParams &cell, float granularity) {
-  constexpr float kShareOfRange = 0.01f;
   const float step = granularity * (1.0f + cell.dw_min_std);
   const float noise = std::max(step, cell.write_noise_std * cell.dw_min);
-  return std::max(std::min(kShareOfRange * (cell.w_max - cell.w_min), noise), 0.5f * granularity);
+  return std::max(std::min(toleratedShare(cell), noise), 0.5f * granularity);
 }
 
 // The parameters with the transfer mode that 'auto' stands for.
@@ -365,6 +366,13 @@ LRTTSettings::LRTTSettings(const LRTTParams &p, const UpdateParameters &update, 
       "'auto', or set a_lr and b_lr");
   response = {std::abs(scale * static_cast<double>(lrOfA)),
               std::abs(scale * static_cast<double>(lrOfB))};
+}
+
+float LRTTSettings::heldFrom() const {
+  constexpr float kTolerances = 4.0f;
+  if (!keepsRest() || !params.forward_inject || alpha != transferLr) return 0.0f;
+  const float tolerance = transferRule().program.tolerance;
+  return kTolerances * std::max(tolerance, toleratedShare(params.visible.common()));
 }
 
 TransferRule LRTTSettings::transferRule() const {

@@ -50,12 +50,9 @@ struct LRTTSettings {
 
   /// The most that a cell may miss of its target before A holds it exactly, and the cells that can
   /// be written make up for what A B adds to them; 0 where A holds nothing. It is a few tolerances,
-  /// because all cells of a row move.
-  float heldFrom() const {
-    constexpr float kTolerances = 4.0f;
-    const bool isPart = keepsRest() && params.forward_inject && alpha == transferLr;
-    return isPart ? kTolerances * transferRule().program.tolerance : 0.0f;
-  }
+  /// because all cells of a row move, and a few hundredths of the range, because a row of A that
+  /// holds cells learns less.
+  float heldFrom() const;
 
   LRTTParams params;
   int64_t dSize;

@@ -84,11 +84,13 @@ TEST(WriteVerify, NoisyCellsEndWithinTheTolerance) {
   rig.setFactors(a, b);
   rig.device->adapter()->transfer(rig.context);
   const Mat after = rig.w();
-  int outside = 0, kept = 0;
+  int outside = 0, far = 0, kept = 0;
   for (int64_t i = 0; i < 64; ++i) {
     for (int64_t j = 0; j < 64; ++j) {
       const double t = product(a, b, i, j);
-      outside += std::fabs(t + static_cast<double>(before(i, j) - after(i, j))) > 0.04;
+      const double error = std::fabs(t + static_cast<double>(before(i, j) - after(i, j)));
+      outside += error > 0.04;
+      far += error > 0.16;
       if (std::fabs(t) < 0.0399) {  // inside before the first pulse, so it has its old noise
         ++kept;
         ASSERT_EQ(after(i, j), before(i, j));
@@ -96,7 +98,8 @@ TEST(WriteVerify, NoisyCellsEndWithinTheTolerance) {
     }
   }
   EXPECT_GT(kept, 500);
-  EXPECT_LE(outside, 8);  // 0.2 %: targets beyond bounds, and rounds that end
+  EXPECT_LE(outside, 24);  // 0.6 %: targets near or beyond bounds, accepted at the end
+  EXPECT_LE(far, 2);
   EXPECT_EQ(rig.latest().outside, static_cast<uint64_t>(outside));
 }
 

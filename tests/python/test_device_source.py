@@ -253,8 +253,9 @@ def test_the_contract_is_kept_by_models_from_source_and_built_in(
         pl.devices.check(pl.devices.Device)
 
 
-@pytest.mark.usefixtures("unoptimised")
-def test_a_model_that_breaks_the_contract_is_told_so() -> None:
+def test_a_model_that_breaks_the_contract_is_told_so(
+    environment: pytest.MonkeyPatch,  # noqa: ARG001
+) -> None:
     text = EXAMPLE.read_text().replace("QuadraticStep", "BackwardStep")
     wrong = text.replace("r.step(up) *", "-r.step(up) *").replace(
         "PulsedCell common = sampleCell(p, draws, bias)",

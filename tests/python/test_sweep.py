@@ -33,8 +33,8 @@ SEARCH: dict[str, Any] = {
     "rank": {"low": 1, "high": 2},
     "tile.update.desired_bl": [3, 31],
 }
-TWENTY: dict[str, Any] = {
-    "trials": 20,
+FORTY: dict[str, Any] = {
+    "trials": 40,
     "parallel": 2,
     "settings": TINY,
     "search": SEARCH,
@@ -69,17 +69,17 @@ def kill_sweep(command: list[str], marker: Path) -> None:
 @pytest.mark.slow
 def test_a_sweep_that_is_killed_twice_has_the_trials_of_one_that_was_not(tmp_path: Path) -> None:
     whole, parts, file = tmp_path / "whole", tmp_path / "parts", tmp_path / "settings.json"
-    file.write_text(json.dumps(TWENTY))
+    file.write_text(json.dumps(FORTY))
     command = [sys.executable, "-m", "pulsora", "sweep", str(file), "--out", str(parts)]
-    kill_sweep(command, parts / "trial-0005" / "records.jsonl")
-    kill_sweep([*command, "--resume", "--processes", "2"], parts / "trial-0012" / "checkpoint.pt")
-    before = [one for one in trials_of(TWENTY, parts) if one[1] in {"COMPLETE", "PRUNED"}]
-    assert 9 <= len(before) < 20
-    run_sweep(TWENTY, parts, resume=True)
-    run_sweep(TWENTY, whole)
-    expected = trials_of(TWENTY, whole)
-    assert trials_of(TWENTY, parts) == expected
-    assert len(expected) == 20
+    kill_sweep(command, parts / "trial-0009" / "records.jsonl")
+    kill_sweep([*command, "--resume", "--processes", "2"], parts / "trial-0023" / "checkpoint.pt")
+    before = [one for one in trials_of(FORTY, parts) if one[1] in {"COMPLETE", "PRUNED"}]
+    assert 20 <= len(before) < 40
+    run_sweep(FORTY, parts, resume=True)
+    run_sweep(FORTY, whole)
+    expected = trials_of(FORTY, whole)
+    assert trials_of(FORTY, parts) == expected
+    assert len(expected) == 40
     assert {state for _, state, *_ in expected} == {"COMPLETE", "PRUNED"}
     assert (parts / "trials.csv").read_text() == (whole / "trials.csv").read_text()
 

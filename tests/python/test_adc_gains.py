@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import pulsora as pl
+from host_reads import HostReads
 
 torch = pytest.importorskip("torch")
 
@@ -38,7 +39,8 @@ def tile_of(device: str = "cpu", **settings: Any) -> ProgrammedTile:
     """A programmed tile of one scale, with cells without errors."""
     memory = pl.noise_models.PCMLike(g_max=32.0, **EXACT)
     given = {"noise_model": memory, "scaling_per": "tile", "forward": QUIET} | settings
-    tile = pl.Tile(D, X, pl.InferenceConfig(**given), seed=5, tile_id=3, device=device)
+    config = pl.InferenceConfig(**given)
+    tile: Any = HostReads(pl.Tile(D, X, config, seed=5, tile_id=3, device=device))
     tile.weights = W
     tile.programming.program()
     return tile
@@ -183,7 +185,7 @@ def test_states_and_other_peripheries_keep_gains(device: str) -> None:
     without = tile.state()
     tile.programming.adc_gains = GAINS
     before = tile.forward(INPUTS, evaluation=True)
-    other = pl.Tile.from_state(tile.state(), device=device)
+    other: Any = HostReads(pl.Tile.from_state(tile.state(), device=device))
     assert np.array_equal(other.programming.adc_gains[0], GAINS)
     assert np.array_equal(other.forward(INPUTS, evaluation=True), before)
     assert np.array_equal(copy.deepcopy(tile).programming.adc_gains[0], GAINS)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import pulsora as pl
+from host_reads import HostReads
 
 Array = Any
 Device = Any
@@ -38,8 +39,8 @@ def made(
 ) -> ProgrammedTile:
     """A tile that is programmed by pulses."""
     given = {"noise_model": STILL, "write": "pulses", "device": device, "compensation": "none"}
-    tile = pl.Tile(*weights.shape, pl.InferenceConfig(**(given | settings)), seed=SEED,
-                   tile_id=TILE, device=place)  # fmt: skip
+    config = pl.InferenceConfig(**(given | settings))
+    tile: Any = HostReads(pl.Tile(*weights.shape, config, seed=SEED, tile_id=TILE, device=place))
     tile.weights = weights
     tile.programming.program()
     return tile
@@ -184,7 +185,7 @@ def test_all_cells_are_written(device: str, settings: dict[str, Any]) -> None:
     tile.programming.drift(1e4)
     seen = tile.weights
     # A state is programmed anew, and several points are read as one by one.
-    other = pl.Tile.from_state(tile.state(), device=device)
+    other: Any = HostReads(pl.Tile.from_state(tile.state(), device=device))
     assert np.array_equal(other.weights, seen)
     assert np.array_equal(other.programming.conductances("programmed"), written)
     assert np.array_equal(copy.deepcopy(tile).weights, seen)

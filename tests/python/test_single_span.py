@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import pulsora as pl
+from host_reads import HostReads
 from reference_inference import pcm
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ def made(device: str = "cpu", memory: Memory = None, **settings: Any) -> Program
     given = {"cell": "single", "single_span": "data", "forward": PERFECT, "compensation": "none"}
     if memory is not None:
         given["noise_model"] = memory
-    tile = pl.Tile(D, X, pl.InferenceConfig(**(given | settings)), seed=SEED, tile_id=TILE,
-                   device=device)  # fmt: skip
+    config = pl.InferenceConfig(**(given | settings))
+    tile: Any = HostReads(pl.Tile(D, X, config, seed=SEED, tile_id=TILE, device=device))
     tile.weights = W
     tile.programming.program()
     return tile

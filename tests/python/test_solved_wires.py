@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pulsora as pl
+from host_reads import HostReads
 
 Array = Any
 Tile = Any
@@ -27,7 +28,7 @@ def wired(r_in: float, r_out: float, **settings: Any) -> pl.IOParameters:
 def tile_of(weights: Array, forward: pl.IOParameters, device: str = "cpu", **more: Any) -> Tile:
     """A tile of floating-point weights with this read."""
     config = pl.IdealConfig(forward=forward, **({"backward": PERFECT} | more))
-    tile = pl.Tile(*weights.shape, config, seed=1, device=device)
+    tile: Any = HostReads(pl.Tile(*weights.shape, config, seed=1, device=device))
     tile.weights = weights.astype(np.float32)
     return tile
 
@@ -217,7 +218,7 @@ def test_programmed_arrays_have_wires(device: str, cell: str) -> None:
     config = pl.InferenceConfig(forward=io, cell=cell, compensation="none", **shared)
     w = (0.1 * matrix_of(16, 16)).astype(np.float32)
     x = inputs_of(5, 16).astype(np.float32)
-    tile = pl.Tile(16, 16, config, seed=3, device=device)
+    tile: Any = HostReads(pl.Tile(16, 16, config, seed=3, device=device))
     tile.weights = w
     tile.programming.program(2)
     tile.programming.drift(1e5)

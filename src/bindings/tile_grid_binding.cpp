@@ -90,8 +90,7 @@ ChangedParts partsOf(bool numbers) { return numbers ? ChangedParts::All : Change
 
 int64_t changesSize(const Grid &self, const TileGrid::Numbers &tiles, bool numbers) {
   int64_t size = 0;
-  SharedGrid::run(self,
-                  [&](TileGrid &grid) { size = grid.changesSize(tiles, partsOf(numbers)); });
+  SharedGrid::run(self, [&](TileGrid &grid) { size = grid.changesSize(tiles, partsOf(numbers)); });
   return size;
 }
 

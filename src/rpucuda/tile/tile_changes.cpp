@@ -95,12 +95,12 @@ struct Tile::Impl::Changed : Changes {
                   "the changes belong to a tile of other sizes, other arrays or another seed; "
                   "exchange them between copies of one tile");
     ++from;
-    Counters counters;
-    for (const NamedCounter &each : kCounters) counters.*each.member = *from++;
+    Counters theirs;
+    for (const NamedCounter &each : kCounters) theirs.*each.member = *from++;
     for (auto &[name, value] : state.values)
       forEachNumber(value, [&](Value &number) { number = valueLike(number, *from++); });
     load(t);
-    t.counters = counters;
+    t.counters = theirs;
   }
 };
 

@@ -14,8 +14,9 @@
 
 namespace pulsora::testing {
 
-/// Whether a kind has arrays of pulsed cells.
+/// Whether a kind has arrays of pulsed cells. Those of programmed arrays are pulsed for a while only.
 inline bool hasDevices(const CompoundModel &model) {
+  if (model.kind == "inference") return false;
   for (const FieldInfo &field : model.fields)
     if (field.type == "device" || field.type == "devices") return true;
   return false;

@@ -42,7 +42,7 @@ inline TileConfig configOf(const std::string &name, Value::Map extra = {}) {
                                 {"reset_dtod", 0.01},
                                 {"write_noise_std", 0.5}});
   for (const FieldInfo &field : compoundModel(kind, "kind").fields) {
-    if (field.type == "device") map.try_emplace(field.name, device);
+    if (field.type == "device" && kind != "inference") map.try_emplace(field.name, device);
     if (field.type == "devices") map.try_emplace(field.name, Value::List{device, device});
     if (field.name == "rank") map.try_emplace(field.name, Value(2));
     if (field.name == "transfer_every") map.try_emplace(field.name, Value(7));

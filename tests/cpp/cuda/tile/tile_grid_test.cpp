@@ -256,8 +256,7 @@ TEST(CudaTileGrid, Property36_TilesUpdatedElsewhereHaveTheSameBits) {
       DeviceMatrix changes(context, 1, from.changesSize(tiles, parts));
       from.packChanges(tiles, changes.view().row(0), parts);
       to.unpackChanges(tiles, {changes.view().data, changes.cols}, parts);
-      if (parts == ChangedParts::Tensors)
-        to.restoreNumbers(tiles, from.changedNumbers(tiles));
+      if (parts == ChangedParts::Tensors) to.restoreNumbers(tiles, from.changedNumbers(tiles));
     };
     for (; step < 4; ++step) {
       const Batch batch =

@@ -31,7 +31,9 @@ MatrixView<const float> RestKeeper::fit(const Context &context, MatrixView<const
     detail::fillZero(context, any_.data(), any_.bytes());
     const RowHolder holder{r, b, tolerance, scale, signs, a_.data(), held_.data(), any_.data()};
     if (context.onCpu()) {
-      forEach(context, r.rows, holder);
+      parallelRange(context, r.rows, kStepsPerThread, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) holder(i);
+      });
     } else {
       cudaHoldRows(context, holder);
     }

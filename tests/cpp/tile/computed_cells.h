@@ -14,7 +14,7 @@
 
 namespace pulsora::testing {
 
-/// Whether a kind has arrays of pulsed cells. Those of programmed arrays are pulsed for a while only.
+/// Whether a kind has arrays of pulsed cells. Those of programmed arrays last while they are written.
 inline bool hasDevices(const CompoundModel &model) {
   if (model.kind == "inference") return false;
   for (const FieldInfo &field : model.fields)

@@ -14,7 +14,7 @@
 
 namespace pulsora::testing {
 
-/// Whether a kind has arrays of pulsed cells. Those of programmed arrays last while they are written.
+/// Whether a kind has arrays of pulsed cells, beside those that last only while they are written.
 inline bool hasDevices(const CompoundModel &model) {
   if (model.kind == "inference") return false;
   for (const FieldInfo &field : model.fields)

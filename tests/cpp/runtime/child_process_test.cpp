@@ -76,6 +76,7 @@ TEST(ChildProcess, EndsAtAnInterrupt) {
 }
 
 TEST(ChildProcess, AnInterruptThatNobodyAskedForEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // threads of earlier tests may be in the way
   const auto ignoreIt = [] {
     ::signal(SIGINT, SIG_DFL);
     {

@@ -323,20 +323,24 @@ def hardware_aware_by_a_noise_model(world: World) -> dict[str, Any]:
     return hardware_aware(world, modifier="noise_model", compensation="global")
 
 
+# These train by `distributed_models.train`, as BY_TRAINING_STEP does.
+SIMPLE = (
+    single,
+    without_bias_and_scaled,
+    analog_bias,
+    merged_noise,
+    lrtt_batches,
+    lrtt_samples,
+    lrtt_shared,
+    transfers,
+    transfers_of_samples,
+    vectors,
+    one_sided,
+)
 EXACT: dict[str, Callable[[World], dict[str, Any]]] = {
     run.__name__: run
     for run in (
-        single,
-        without_bias_and_scaled,
-        analog_bias,
-        merged_noise,
-        lrtt_batches,
-        lrtt_samples,
-        lrtt_shared,
-        transfers,
-        transfers_of_samples,
-        vectors,
-        one_sided,
+        *SIMPLE,
         gated,
         accumulated,
         penalised,
@@ -361,19 +365,8 @@ ROUNDED = {
     )
 }
 
-# These train by `distributed_models.train`.
 BY_TRAINING_STEP = (
-    single,
-    without_bias_and_scaled,
-    analog_bias,
-    merged_noise,
-    lrtt_batches,
-    lrtt_samples,
-    lrtt_shared,
-    transfers,
-    transfers_of_samples,
-    vectors,
-    one_sided,
+    *SIMPLE,
     other_cells,
     unequal_mean,
     with_digital,

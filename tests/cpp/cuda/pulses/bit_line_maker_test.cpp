@@ -64,6 +64,23 @@ TEST(CudaBitLineMaker, AnUpdateKeepsItsRawInputsWhateverTheirLayout) {
   }
 }
 
+// Scales are found by a block for each sample, by a warp, or by a thread.
+TEST(CudaBitLineMaker, Property36_ManySamplesHaveTheBitsOfTheCpu) {
+  PULSORA_REQUIRE_GPU();
+  struct Size {
+    int64_t samples, inputs, outputs;
+  };
+  for (const Size &size : {Size{900, 70, 33}, Size{2500, 370, 233}, Size{8200, 30, 13}}) {
+    const Batch batch = randomBatch(size.samples, size.inputs, size.outputs, 7);
+    const auto weights = [&](const Context &context, Layout layout) {
+      return weightsAfter(context, PulseType::StochasticCompressed, batch, layout, layout, false);
+    };
+    const std::vector<float> expected = weights(cpuContext(), Layout::RowMajor);
+    for (const Layout layout : {Layout::RowMajor, Layout::CutOut})
+      EXPECT_TRUE(sameBits(expected, weights(gpuContext(), layout))) << size.samples;
+  }
+}
+
 TEST(CudaBitLineMaker, AnEmptyMiniBatchKeepsNothing) {
   PULSORA_REQUIRE_GPU();
   const Context gpu = gpuContext();

@@ -390,6 +390,8 @@ void bindTile(py::module_ &module) {
            [](SharedTile &self) {
              return fromMap(self.run([](Tile &tile) { return tile.statistics(); }));
            })
+      .def("memory_bytes",
+           [](SharedTile &self) { return self.run([](Tile &tile) { return tile.memoryBytes(); }); })
       .def("hardware_counts",
            [](SharedTile &self) {
              return fromMap(self.run([](Tile &tile) { return tile.hardwareCounts(); }));

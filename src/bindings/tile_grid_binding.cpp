@@ -133,6 +133,10 @@ void computeCells(const Grid &self, const TileGrid::Numbers &tiles) {
   SharedGrid::run(self, [&](TileGrid &grid) { grid.computeCells(tiles); });
 }
 
+void releaseWeights(const Grid &self, const TileGrid::Numbers &tiles) {
+  SharedGrid::run(self, [&](TileGrid &grid) { grid.releaseWeights(tiles); });
+}
+
 }  // namespace
 
 void bindTileGrid(py::module_ &module) {
@@ -158,7 +162,8 @@ void bindTileGrid(py::module_ &module) {
       .def("unpack_changes", &unpackChanges, arg("tiles"), arg("changes"), arg("numbers") = true)
       .def("changed_numbers", &changedNumbers, arg("tiles"))
       .def("restore_numbers", &restoreNumbers, arg("tiles"), arg("numbers"))
-      .def("compute_cells", &computeCells, arg("tiles"));
+      .def("compute_cells", &computeCells, arg("tiles"))
+      .def("release_weights", &releaseWeights, arg("tiles"));
   module.def(
       "make_tile_grid",
       [](const std::vector<SharedGrid::Placed> &tiles, int64_t outputs, int64_t inputs) {

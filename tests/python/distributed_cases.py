@@ -10,7 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import pulsora as pl
-from distributed_models import LR, SINGLE, data, labels, mlp, outcome, perfect, train
+from distributed_models import LR, SINGLE, data, labels, mlp, outcome, perfect, train, whole
 from pulsora import distributed
 from pulsora.nn import (
     AnalogConv2d,
@@ -263,8 +263,9 @@ def resumed(world: World) -> dict[str, Any]:
     model = mlp()
     model.load_state_dict(torch.load(world.folder / "begun.pt", weights_only=True))
     model = train(world, model, range(2, 4))
-    if world.rank == 0:
-        torch.save(model.state_dict(), world.folder / "gone_on.pt")
+    with whole(model):
+        if world.rank == 0:
+            torch.save(model.state_dict(), world.folder / "gone_on.pt")
     return outcome(model)
 
 

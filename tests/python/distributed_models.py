@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,6 +64,8 @@ class World:
     folder: Path = Path()
     updates: str = "auto"
     cells: str = "all"
+    weights: str = "all"
+    reshards: bool = True
     exchanges: bool = False
     """Whether changes go as in recorded steps, for updates = 'shared'."""
     device: str = "cpu"
@@ -74,7 +77,8 @@ class World:
         model.to(self.device)
         if not self.prepares:
             return model
-        distributed.prepare(model, updates=self.updates, cells=self.cells, **options)
+        options |= {"updates": self.updates, "cells": self.cells, "weights": self.weights}
+        distributed.prepare(model, reshard_after_forward=self.reshards, **options)
         own = _own_parameters(model)
         digital = [p for n, p in model.named_parameters() if n not in own and p.requires_grad]
         is_alone = self.size == 1 or self.recorded is not None  # a TrainingStep averages itself
@@ -96,7 +100,15 @@ def outcome(model: nn.Module) -> dict[str, Any]:
     layers = _layers(model, prepared=True)
     own = _own_parameters(model)
     digital = {n: p.tolist() for n, p in model.named_parameters() if n not in own}
-    return states(model, layers, own, without_cells=True) | digital
+    with whole(model):
+        return states(model, layers, own, without_cells=True) | digital
+
+
+def whole(model: nn.Module) -> contextlib.AbstractContextManager[None]:
+    """A block in which every rank has all weights."""
+    model = getattr(model, "module", model)
+    prepared = hasattr(model, "_pulsora_process_group")
+    return distributed.gathered(model) if prepared else contextlib.nullcontext()
 
 
 def train(

@@ -12,7 +12,7 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import distributed as dist
@@ -21,6 +21,9 @@ import distributed_cases as cases
 import distributed_refusals
 from distributed_models import World, data, mlp, outcome, train
 from pulsora import distributed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def evaluated(world: World) -> dict[str, Any]:
@@ -46,7 +49,8 @@ def sharded_cells(world: World) -> list[list[int]]:
     return [before, [tile.memory_bytes for tile in array]]
 
 
-def run_all(world: World) -> dict[str, Any]:
+def begin(world: World) -> None:
+    """Starts torch.distributed on this rank."""
     torch.set_num_threads(1)
     alone = world.device != "cpu" and torch.cuda.device_count() >= world.size
     dist.init_process_group(
@@ -55,6 +59,10 @@ def run_all(world: World) -> dict[str, Any]:
         rank=world.rank,
         world_size=world.size,
     )
+
+
+def run_all(world: World) -> dict[str, Any]:
+    begin(world)
     runs = cases.EXACT | ({**cases.EXACT_OF_TWO, **cases.ROUNDED} if world.size == 2 else {})
     found: dict[str, Any] = {name: run(world) for name, run in runs.items()}
     sharing = dataclasses.replace(world, updates="shared")
@@ -74,20 +82,22 @@ def run_all(world: World) -> dict[str, Any]:
     return found
 
 
-def one_of(rank: int, size: int, folder: Path, device: str) -> None:
+def one_of(
+    rank: int, size: int, folder: Path, device: str, run: Callable[[World], dict[str, Any]]
+) -> None:
     """Run one process; several processes may share a GPU."""
     if device != "cpu":
         gpu = rank % torch.cuda.device_count()
         torch.cuda.set_device(gpu)
         device = f"cuda:{gpu}"
-    found = run_all(World(rank, size, prepares=True, folder=folder, device=device))
+    found = run(World(rank, size, prepares=True, folder=folder, device=device))
     (folder / f"{rank}.json").write_text(json.dumps(found))
 
 
-def main() -> int:
+def main(run: Callable[[World], dict[str, Any]] = run_all) -> int:
     size, folder, device = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
     if device != "cpu":  # a GPU cannot be used behind a fork
-        torch.multiprocessing.spawn(one_of, (size, folder, device), nprocs=size)
+        torch.multiprocessing.spawn(one_of, (size, folder, device, run), nprocs=size)
         return 0
     children = []
     for rank in range(size):
@@ -95,7 +105,7 @@ def main() -> int:
         if child == 0:
             code = 1
             try:
-                one_of(rank, size, folder, device)
+                one_of(rank, size, folder, device, run)
                 code = 0
             except BaseException:  # noqa: BLE001 - a child must not go on as its parent
                 traceback.print_exc()

@@ -13,6 +13,6 @@ random numbers that they have in a read of the global batch. Pulses are made fro
 process, or by each process for some tiles, whose changes it then sends.
 """
 
-from pulsora.distributed.prepare import batch, check, prepare, rows
+from pulsora.distributed.prepare import batch, check, gathered, prepare, rows
 
-__all__ = ["batch", "check", "prepare", "rows"]
+__all__ = ["batch", "check", "gathered", "prepare", "rows"]

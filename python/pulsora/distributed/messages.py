@@ -10,9 +10,11 @@ from torch import distributed as dist
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from torch import nn
+    from torch import Tensor, nn
 
-__all__ = ["average_gradients", "gather_equal"]
+    from pulsora.nn.tiles.batch_shard import BatchShard
+
+__all__ = ["average_gradients", "gather_equal", "gather_padded"]
 
 
 def gather_equal(
@@ -40,6 +42,48 @@ def gather_equal(
             work.wait()
         mine.clear()  # was read until here
         return whole
+
+    return wait
+
+
+def gather_padded(
+    tensors: Sequence[Any], shard: BatchShard, number: int, group: dist.ProcessGroup | None
+) -> Callable[[], tuple[list[Any], Tensor]]:
+    """Begins to gather the rows of a batch, in one message for a whole layer.
+
+    Args:
+        tensors: Matrices, or what is no tensor and not sent.
+        shard: The rows of each process.
+        number: A number that goes with the message.
+        group: The processes.
+
+    Returns:
+        A function that waits, and returns whole matrices and the numbers of all processes.
+    """
+    present = [each for each in tensors if isinstance(each, torch.Tensor)]
+    widths = [each.shape[1] for each in present]
+    most = max(shard.counts) * shard.steps
+    # Padded on processes with fewer rows.
+    message = present[0].new_zeros(most * sum(widths) + 1)
+    message[-1] = number
+    begins = [most * sum(widths[:i]) for i in range(len(widths))]
+    for begin, each in zip(begins, present, strict=True):
+        message[begin : begin + each.numel()] = each.detach().reshape(-1)
+    everyone = message.new_empty(len(shard.counts), len(message))
+    work = dist.all_gather(list(everyone), message, group=group, async_op=True)
+
+    def wait() -> tuple[list[Any], Tensor]:
+        work.wait()
+        whole = iter(
+            shard.concatenated(
+                [
+                    row[begin : begin + count * shard.steps * width].view(-1, width)
+                    for row, count in zip(everyone, shard.counts, strict=True)
+                ]
+            )
+            for begin, width in zip(begins, widths, strict=True)
+        )
+        return [None if each is None else next(whole) for each in tensors], everyone[:, -1]
 
     return wait
 

@@ -21,11 +21,11 @@ from pulsora.nn.tiles.followed_weights import FollowedWeights
 from pulsora.nn.tiles.layer_names import set_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     import torch
 
-__all__ = ["batch", "check", "prepare", "rows"]
+__all__ = ["batch", "check", "gathered", "prepare", "rows"]
 
 
 def prepare(
@@ -36,6 +36,8 @@ def prepare(
     check_every: int = 0,
     updates: str = "auto",
     cells: str = "all",
+    weights: str = "all",
+    reshard_after_forward: bool = True,
     group: dist.ProcessGroup | None = None,
 ) -> nn.Module:
     """Makes the processes of torch.distributed train one model, with the bits of one process.
@@ -58,6 +60,12 @@ def prepare(
         cells: Which ranks store the parameters of cells. 'all': every rank, of all tiles.
             'sharded': each rank those of the tiles that it pulses, and pulses are shared in all
             layers. The results are equal.
+        weights: Which ranks store weights. 'all': every rank, of all tiles. 'sharded': each rank
+            those of the tiles that it pulses, and their cells; the weights of a layer are gathered
+            for each of its reads. Then evaluations are made by all ranks together, and weights are
+            read, written and saved in a block of `gathered`. The results are equal.
+        reshard_after_forward: Whether sharded weights are freed between a layer's forward and
+            backward reads, and gathered twice. That is less memory; False is fewer messages.
         group: The processes; by default all, in a new group, so that messages of analog layers do
             not mix with others. It has the timeout of the default group.
 
@@ -67,14 +75,18 @@ def prepare(
     Raises:
         ValueError: if the model has no analog layer, has been prepared before, or has tiles whose
             reads or updates need samples that are on other ranks: noise_management =
-            'average_abs_max', projection = 'reuse'.
+            'average_abs_max', projection = 'reuse'. With sharded weights also for layers whose
+            weights are in floating point, and thus not pulsed.
         RuntimeError: if the ranks do not agree on layers, configurations, seeds or states, or there
             are several processes without `torch.distributed.init_process_group()`.
     """
-    _require_settings(loss, updates, cells, batch_dim=batch_dim, check_every=check_every)
+    _require_settings(loss, updates, cells, weights, batch_dim=batch_dim, check_every=check_every)
+    shards_cells = "sharded" in (cells, weights)
     layers = _layers(model)
     for name, layer in layers.items():
         _require_parted(name, layer)
+        if weights == "sharded":
+            _require_pulsed(name, layer)
     own = _own_parameters(model)
     digital = [each for name, each in model.named_parameters() if name not in own]
     process_group = ProcessGroup(
@@ -88,11 +100,13 @@ def prepare(
         shared={
             name: least
             for name, layer in layers.items()
-            if (least := rows_to_shard(layer.tiles, "shared" if cells == "sharded" else updates))
+            if (least := rows_to_shard(layer.tiles, "shared" if shards_cells else updates))
             is not None
         },
-        shards_cells=cells == "sharded",
-        digests=lambda: states(model, layers, without_cells=cells == "sharded"),
+        shards_cells=shards_cells,
+        shards_weights=weights == "sharded",
+        reshards=reshard_after_forward,
+        digests=lambda: _states(model, layers, process_group),
     )
     same = "make the model alike on every rank, after torch.manual_seed with one number"
     process_group.agreement.require_equal(
@@ -105,11 +119,9 @@ def prepare(
         states(model, layers, own), "the state", "write or load the same weights on every rank"
     )
     set_names((name, layer.tiles) for name, layer in layers.items())
-    if process_group.shards_cells:
-        for update in process_group.updates.values():
-            update.compute_other_cells()
     for layer in layers.values():
         layer.tiles.process_group = process_group
+        process_group.replaced(layer.tiles)
         if isinstance(layer.held, FollowedWeights):
             layer.held.expect_copy(layer.weight)
     model.register_forward_pre_hook(process_group.open, with_kwargs=True)
@@ -127,18 +139,21 @@ def prepare(
     return model
 
 
-def _require_settings(loss: str, updates: str, cells: str, **counts: int) -> None:
+def _require_settings(loss: str, updates: str, cells: str, weights: str, **counts: int) -> None:
     if loss not in {"mean", "sum"}:
         raise ValueError(f"loss = {loss!r}: write 'mean' or 'sum'")
     if updates not in {"auto", "all", "shared"}:
         raise ValueError(f"updates = {updates!r}: write 'auto', 'all' or 'shared'")
     if cells not in {"all", "sharded"}:
         raise ValueError(f"cells = {cells!r}: write 'all' or 'sharded'")
-    if cells == "sharded" and updates == "all":
-        raise ValueError(
-            "updates = 'all' and cells = 'sharded': a rank would make the pulses of tiles whose "
-            "cells it does not store; leave updates = 'auto'"
-        )
+    if weights not in {"all", "sharded"}:
+        raise ValueError(f"weights = {weights!r}: write 'all' or 'sharded'")
+    for name, where in (("cells", cells), ("weights", weights)):
+        if where == "sharded" and updates == "all":
+            raise ValueError(
+                f"updates = 'all' and {name} = 'sharded': a rank would make the pulses of tiles "
+                f"whose {name} it does not store; leave updates = 'auto'"
+            )
     for name, count in counts.items():
         require_at_least(name, count, 0)
 
@@ -169,6 +184,25 @@ def batch(model: nn.Module, counts: Sequence[int]) -> Iterator[None]:
         process_group.given = before
 
 
+@contextlib.contextmanager
+def gathered(model: nn.Module) -> Iterator[None]:
+    """Has the weights of all layers on all ranks in the block, if `prepare` has sharded them.
+
+    All ranks have to enter it, and leave it before the next step. In the block a rank may read
+    weights, states and statistics, save the model, or evaluate alone. What is written (`set_weights`,
+    `load_state_dict`) has to be written on all ranks. The memory is that of the whole model.
+
+    Args:
+        model: A prepared model, or a DistributedDataParallel around it.
+
+    Raises:
+        ValueError: for a model that was not prepared.
+        RuntimeError: if other ranks are in a forward pass or a step.
+    """
+    with _group_of(model).gathered():
+        yield
+
+
 def rows(model: nn.Module) -> int:
     """Returns the rows of the global batch in the last forward pass with gradients.
 
@@ -185,6 +219,8 @@ def rows(model: nn.Module) -> int:
 def check(model: nn.Module) -> None:
     """Compares the states of all ranks, parameters of torch included; all ranks have to call it.
 
+    Of sharded weights, a rank has its own; then counters and numbers are compared.
+
     Raises:
         ValueError: for a model that was not prepared.
         RuntimeError: on all ranks, with the name of the first layer that differs.
@@ -192,8 +228,16 @@ def check(model: nn.Module) -> None:
     inner = _inner(model)
     process_group = _group_of(model)
     layers = _layers(inner, prepared=True)
-    process_group.agreement.require_equal(
-        states(inner, layers, without_cells=process_group.shards_cells), "the state"
+    process_group.agreement.require_equal(_states(inner, layers, process_group), "the state")
+
+
+def _states(
+    model: nn.Module, layers: Mapping[str, AnalogModule], process_group: ProcessGroup
+) -> dict[str, str]:
+    """Returns digests of what ranks have in common."""
+    whole = not process_group.weights or process_group.weights.are_gathered
+    return states(
+        model, layers, without_cells=process_group.shards_cells, without_tensors=not whole
     )
 
 
@@ -241,6 +285,16 @@ def _require_parted(name: str, layer: AnalogModule) -> None:
         raise ValueError(
             f"the layer {name!r} has projection = 'reuse', whose update reuses the reads of a "
             "whole batch, of which each rank has its own rows alone; choose 'analog' or 'exact'"
+        )
+
+
+def _require_pulsed(name: str, layer: AnalogModule) -> None:
+    """Raises ValueError if the weights of a layer change otherwise than by pulses of its tiles."""
+    if layer.tiles.facts.digital_weight:
+        raise ValueError(
+            f"weights = 'sharded', but the layer {name!r} has weights in floating point "
+            f"({type(layer.config).__name__}), which all ranks change alike; leave weights = "
+            "'all', or give the layer a configuration of pulsed cells"
         )
 
 

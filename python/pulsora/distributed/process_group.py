@@ -5,21 +5,32 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import zlib
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import distributed as dist
 from torch.utils._pytree import tree_leaves
 
-from pulsora.distributed.agreement import STEPS_TOGETHER, Agreement
-from pulsora.distributed.messages import average_gradients, gather_equal
-from pulsora.distributed.recorded_exchange import RecordedExchange
+from pulsora.distributed.agreement import Agreement
+from pulsora.distributed.messages import average_gradients, gather_equal, gather_padded
+from pulsora.distributed.recorded_exchange import RecordedExchange, exchange_numbers
 from pulsora.distributed.sharded_update import ShardedUpdate, shares
+from pulsora.distributed.sharded_weights import ShardedWeights
+from pulsora.distributed.steps_together import (
+    EVALUATION,
+    GATHERING,
+    RECORD,
+    agree_on_step,
+    announce,
+    rows_of_ranks,
+)
 from pulsora.nn.tiles.batch_shard import BatchShard, SingleProcess
+from pulsora.nn.tiles.layer_names import described
+from pulsora.state import StateError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from torch import Tensor, nn
 
@@ -28,11 +39,6 @@ if TYPE_CHECKING:
     from pulsora.nn.tiles.tile_array import TileArray
 
 __all__ = ["ProcessGroup"]
-
-_DIMENSIONS = 8  # largest number of dimensions in the comparison of inputs' shapes
-_STEP, _RECORD = -2, -3  # first numbers of messages, where rows of a forward pass are
-_KINDS = {_STEP: "a step of the optimiser", _RECORD: "a TrainingStep"}
-_BITS = 62  # layers in a number of such a message
 
 
 class ProcessGroup(SingleProcess):
@@ -50,6 +56,8 @@ class ProcessGroup(SingleProcess):
         shared: Least numbers of rows for which ranks share the pulses of an array, by its name;
             every rank makes all pulses of other arrays.
         shards_cells: Whether each rank stores the cells of the tiles that it pulses alone.
+        shards_weights: Whether each rank stores the weights of the tiles that it pulses alone.
+        reshards: Whether sharded weights are freed between forward and backward reads.
         digests: Returns texts that have to be equal on all ranks, by name.
     """
 
@@ -65,6 +73,8 @@ class ProcessGroup(SingleProcess):
         check_every: int,
         shared: Mapping[str, LeastRows],
         shards_cells: bool,
+        shards_weights: bool,
+        reshards: bool,
         digests: Callable[[], dict[str, str]],
     ) -> None:
         self.group = group
@@ -82,8 +92,7 @@ class ProcessGroup(SingleProcess):
         self.averages = False
         """Whether `average_gradients` does the work of DistributedDataParallel."""
         self._model = model
-        self._arrays = list(arrays.values())
-        self._names = list(arrays)
+        self._arrays = arrays
         self._digital = digital
         self._batch_dim = batch_dim
         self._check_every = check_every
@@ -93,6 +102,10 @@ class ProcessGroup(SingleProcess):
             id(some[name]): ShardedUpdate(some[name], tiles, self.rank, shared[name])
             for name, tiles in zip(some, shares(list(some.values()), self.size), strict=True)
         }
+        self.weights = ShardedWeights(
+            self.updates if shards_weights else {}, group, self.agreement, reshards=reshards
+        )
+        self._pulsed: list[ShardedUpdate] = []  # of sharded weights, since the last `receive`
         self._awaited: list[Callable[[], None]] = []  # states of tiles that other ranks pulsed
         self._passes: list[BatchShard | None] = []  # open forward passes; None: an evaluation
 
@@ -104,6 +117,8 @@ class ProcessGroup(SingleProcess):
             return  # a copy of the model, which trains alone
         self.receive()
         if not torch.is_grad_enabled():
+            if self.weights and not self.weights.are_gathered:
+                announce(self.agreement, EVALUATION)
             self._passes.append(None)
             return
         self._require_averaged()
@@ -153,19 +168,8 @@ class ProcessGroup(SingleProcess):
                 "tell how many rows this rank has; tell them by pulsora.distributed.batch(model, "
                 "counts)"
             )
-        mine = list(x.shape)
-        mine = [mine.pop(self._batch_dim), *mine][:_DIMENSIONS]
-        padded = mine + [-1] * (_DIMENSIONS - len(mine))
-        found = self.agreement.all(padded)
-        self.agreement.require_same_kind(found, _KINDS)
-        for rank, shape in enumerate(found):
-            if shape[1:] != padded[1:]:
-                raise ValueError(
-                    f"rows of the model's input have shape {mine[1:]} on rank {self.rank}, but "
-                    f"{[size for size in shape[1:] if size >= 0]} on rank {rank}; give all ranks "
-                    "rows of one shape, padded where they differ"
-                )
-        return tuple(shape[0] for shape in found)
+        shape = list(x.shape)
+        return rows_of_ranks(self.agreement, [shape.pop(self._batch_dim), *shape])
 
     # Recorded steps
 
@@ -181,6 +185,8 @@ class ProcessGroup(SingleProcess):
             return "messages by gloo wait for the GPU; use NCCL, with a GPU for each process"
         if not self.agreement.by_host:
             return "torch was built without gloo, by which processes agree on a recorded step"
+        if self.weights:
+            return "weights = 'sharded' moves weights at every read; leave weights = 'all'"
         return None
 
     @contextlib.contextmanager
@@ -198,9 +204,7 @@ class ProcessGroup(SingleProcess):
 
     def states(self, state: int) -> list[int]:
         """Returns the numbers that ranks give, by rank, to decide how a step is made."""
-        found = self.agreement.all([_RECORD, state, *[0] * (_DIMENSIONS - 2)])
-        self.agreement.require_same_kind(found, _KINDS)
-        return [numbers[1] for numbers in found]
+        return [numbers[1] for numbers in announce(self.agreement, RECORD, state)]
 
     def average_gradients(self) -> None:
         """Averages the gradients of digital parameters, as DistributedDataParallel does."""
@@ -226,7 +230,7 @@ class ProcessGroup(SingleProcess):
         """
         if self._passes:
             whole = self._passes[-1]
-        elif torch.is_grad_enabled():
+        elif torch.is_grad_enabled() or (self.weights and not self.weights.are_gathered):
             raise RuntimeError(
                 "an analog layer of a prepared model is read outside a forward pass of that model, "
                 "so that its rows have no place in a global batch; call the module that was given "
@@ -263,33 +267,15 @@ class ProcessGroup(SingleProcess):
             return lambda: tensors
         if self._by_nccl and shard.steps == 1 and len(set(shard.counts)) == 1:
             return functools.partial(self._received, gather_equal(tensors, self.size, self.group))
-        widths = [each.shape[1] for each in present]
-        most = max(shard.counts) * shard.steps
-        # One message for a whole layer, padded on ranks with fewer rows. Its last element is the
-        # number of the layer.
-        message = present[0].new_zeros(most * sum(widths) + 1)
-        message[-1] = next(i for i, each in enumerate(self._arrays) if each is array)
-        begins = [most * sum(widths[:i]) for i in range(len(widths))]
-        for begin, each in zip(begins, present, strict=True):
-            message[begin : begin + each.numel()] = each.detach().reshape(-1)
-        everyone = message.new_empty(self.size, len(message))
-        work = dist.all_gather(list(everyone), message, group=self.group, async_op=True)
+        number = next(i for i, each in enumerate(self._arrays.values()) if each is array)
+        received = gather_padded(tensors, shard, number, self.group)
 
         def wait() -> Sequence[Any]:
             with self.agreement.others():
-                work.wait()
-            if everyone.device.type == "cpu":
-                self._require_same_layer(everyone[:, -1])
-            whole = iter(
-                shard.concatenated(
-                    [
-                        row[begin : begin + count * shard.steps * width].view(-1, width)
-                        for row, count in zip(everyone, shard.counts, strict=True)
-                    ]
-                )
-                for begin, width in zip(begins, widths, strict=True)
-            )
-            return [None if each is None else next(whole) for each in tensors]
+                whole, numbers = received()
+            if numbers.device.type == "cpu":
+                self._require_same_layer(numbers)
+            return whole
 
         return wait
 
@@ -305,7 +291,8 @@ class ProcessGroup(SingleProcess):
         return total
 
     def _require_same_layer(self, numbers: Tensor) -> None:
-        theirs = [self._names[int(number)] for number in numbers.tolist()]
+        names = list(self._arrays)
+        theirs = [names[int(number)] for number in numbers.tolist()]
         if len(set(theirs)) > 1:
             raise RuntimeError(
                 f"the backward passes of the ranks are in different layers at a time ({theirs}, by "
@@ -320,32 +307,73 @@ class ProcessGroup(SingleProcess):
                 "rows follows from the lengths on each rank alone; give padded sequences"
             )
 
-    def pulsed_here(self, array: object, rows: int) -> list[int] | None:
+    def pulsed_here(self, array: object, rows: int, *, gated: bool) -> list[int] | None:
         """Returns this rank's tiles if ranks share the pulses of so many rows; else None."""
         update = self.updates.get(id(array))
         if update is None:
             return None
+        if array in self.weights:
+            return update.tiles[self.rank]
         least = update.least.recorded if self._records() else update.least.plain
-        return None if least is None or rows < least else update.tiles[self.rank]
+        return None if gated or least is None or rows < least else update.tiles[self.rank]
 
     def exchange(self, array: object) -> None:
         """Begins to exchange changes of tiles, unless a step is recorded; `stepped` waits."""
-        if not self._records():
+        if array in self.weights:
+            self._pulsed.append(self.updates[id(array)])
+        elif not self._records():
             self._awaited.append(self.updates[id(array)].exchange(self.group))
 
     def recorded_exchange(self, arrays: Sequence[object]) -> RecordedExchange:
         """Records the exchange of changes."""
         some = [self.updates[id(array)] for array in arrays]
-        return RecordedExchange(some, self.group, self.agreement, self._arrays[0].device)
+        device = next(iter(self._arrays.values())).device
+        return RecordedExchange(some, self.group, self.agreement, device)
 
     def _records(self) -> bool:
         return self._by_nccl and torch.cuda.is_current_stream_capturing()
 
     def receive(self) -> None:
         """Waits for the changes that other ranks have sent."""
+        if self.weights and not self.weights.are_gathered:
+            self.weights.forget()
+        if self._pulsed:
+            pulsed, self._pulsed = self._pulsed, []
+            exchange_numbers(pulsed, self.agreement)
         awaited, self._awaited = self._awaited, []
         for receive in awaited:
             receive()
+
+    # Sharded weights
+
+    def reading(self, array: object, *, backward: bool = False) -> AbstractContextManager[None]:
+        """Has the weights of an array whole for a read in the block."""
+        trains = bool(self._passes) and self._passes[-1] is not None
+        return self.weights.read(array, backward=backward, trains=trains)
+
+    @contextlib.contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Has all weights on all ranks in the block."""
+        if self.weights and not self.weights.are_gathered:
+            announce(self.agreement, GATHERING)
+            self.receive()
+        with self.weights.gathered():
+            yield
+
+    def require_gathered(self, array: TileArray) -> None:
+        """Raises StateError unless all ranks have the weights of an array."""
+        if array in self.weights and not self.weights.are_gathered:
+            raise StateError(
+                f"{described(array)} has weights = 'sharded', of which this rank stores a part; "
+                "read, write and save them in a block 'with pulsora.distributed.gathered(model):', "
+                "which all ranks enter"
+            )
+
+    def replaced(self, array: object) -> None:
+        """Frees what an array with new tiles has beyond this rank's share."""
+        if self.shards_cells and (update := self.updates.get(id(array))):
+            update.compute_other_cells()
+        self.weights.replaced(array)
 
     # Agreement
 
@@ -354,34 +382,14 @@ class ProcessGroup(SingleProcess):
 
         Nothing is compared if ranks would wait for their GPUs.
         """
+        if self.weights.are_gathered:
+            raise RuntimeError(
+                "a step of the optimiser in a block of pulsora.distributed.gathered(model), whose "
+                "copies of weights it would not change; leave the block before the step"
+            )
         if self.size == 1 or not self.agreement.by_host:
             return
-        chosen = {id(array) for array in updated}
-        flags = sum((id(array) in chosen) << i for i, array in enumerate(self._arrays))
-        # As many numbers as in a message about rows, so that each understands the other. Of more
-        # layers than fit, a checksum is compared.
-        words = [flags >> (_BITS * i) & ((1 << _BITS) - 1) for i in range(_DIMENSIONS - 3)]
-        checksum = zlib.crc32(f"{flags}".encode())
-        found = self.agreement.all([_STEP, self.agreement.steps, checksum, *words])
-        self.agreement.require_same_kind(found, _KINDS)
-        for rank, theirs in enumerate(found):
-            if theirs == found[0]:
-                continue
-            if theirs[1] != found[0][1]:
-                how = f"rank {rank} has made {theirs[1]} steps, and rank 0 {found[0][1]}"
-            else:
-                how = self._other_gradients(rank, theirs[3:], found[0][3:])
-            self.agreement.disagree(f"in a step of the optimiser, {how}", STEPS_TOGETHER)
-
-    def _other_gradients(self, rank: int, theirs: Sequence[int], first: Sequence[int]) -> str:
-        """Describes the first layer that has a gradient on one of two ranks alone."""
-        for i, name in enumerate(self._names[: _BITS * len(theirs)]):
-            word, bit = divmod(i, _BITS)
-            has_one, has_first = theirs[word] >> bit & 1, first[word] >> bit & 1
-            if has_one != has_first:
-                ranks = (rank, 0) if has_one else (0, rank)
-                return f"layer '{name}' has a gradient on rank {ranks[0]}, and none on {ranks[1]}"
-        return f"rank {rank} has gradients of other layers than rank 0"
+        agree_on_step(self.agreement, self._arrays, updated)
 
     def stepped(self) -> None:
         """Receives changes of tiles, and compares states as often as `check_every` says."""

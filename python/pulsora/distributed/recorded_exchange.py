@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     _Message: TypeAlias = list[tuple[ShardedUpdate, int, int]]  # layers, and begin and end of each
 
-__all__ = ["RecordedExchange"]
+__all__ = ["RecordedExchange", "exchange_numbers"]
 
 _MOST_FLOATS = 1 << 24
 """Largest message of one process, unless a layer needs a larger one: 64 MiB."""
@@ -65,19 +65,24 @@ class RecordedExchange:
 
     def exchange_numbers(self) -> None:
         """Makes the numbers on all hosts those of the processes that made the pulses."""
-        mine = [update.numbers() for update in self._updates]
-        lengths = self._agreement.all([len(numbers) for numbers in mine])
-        most = max(map(sum, lengths))
-        flat = [number for numbers in mine for number in numbers]
-        with self._agreement.others():
-            found = self._agreement.all(flat + [0] * (most - len(flat)))
-        for process, (theirs, sizes) in enumerate(zip(found, lengths, strict=True)):
-            if process == self._agreement.rank:
-                continue
-            begin = 0
-            for update, size in zip(self._updates, sizes, strict=True):
-                update.restore(process, theirs[begin : begin + size])
-                begin += size
+        exchange_numbers(self._updates, self._agreement)
+
+
+def exchange_numbers(updates: Sequence[ShardedUpdate], agreement: Agreement) -> None:
+    """Makes the numbers of layers on all hosts those of the processes that made the pulses."""
+    mine = [update.numbers() for update in updates]
+    lengths = agreement.all([len(numbers) for numbers in mine])
+    most = max(map(sum, lengths))
+    flat = [number for numbers in mine for number in numbers]
+    with agreement.others():
+        found = agreement.all(flat + [0] * (most - len(flat)))
+    for process, (theirs, sizes) in enumerate(zip(found, lengths, strict=True)):
+        if process == agreement.rank:
+            continue
+        begin = 0
+        for update, size in zip(updates, sizes, strict=True):
+            update.restore(process, theirs[begin : begin + size])
+            begin += size
 
 
 def _parts(updates: Sequence[ShardedUpdate], size: int) -> list[list[_Message]]:

@@ -106,6 +106,37 @@ class ShardedUpdate:
             if process != self._process:
                 self._array.together.compute_cells(tiles)
 
+    def release_other_weights(self) -> None:
+        """Frees the weights of tiles that other processes pulse, until `gather` brings them."""
+        for process, tiles in enumerate(self.tiles):
+            if process != self._process and tiles:
+                self._array.together.release_weights(tiles)
+
+    def gather(
+        self, group: dist.ProcessGroup | None
+    ) -> tuple[Callable[[], object], Callable[[], None]]:
+        """Begins to send weights of this process's tiles to all others.
+
+        Returns:
+            A function that waits for the weights of the others, and one that puts them into tiles.
+        """
+        device, most = self._array.device, max(self.sizes)
+        owners = [process for process, tiles in enumerate(self.tiles) if tiles]
+        message = torch.empty(most, device=device)
+        self.pack(message[: self.sizes[self._process]])
+        if len(owners) > 1:
+            rows = list(torch.empty(len(self.sizes), most, device=device))
+            work = dist.all_gather(rows, message, group=group, async_op=True)
+        else:
+            rows = [message] * len(self.sizes)
+            work = dist.broadcast(message, group=group, group_src=owners[0], async_op=True)
+
+        def put() -> None:
+            for process in owners:
+                self.unpack(process, rows[process][: self.sizes[process]])
+
+        return work.wait, put
+
     def exchange(self, group: dist.ProcessGroup | None) -> Callable[[], None]:
         """Sends changes of this process's tiles; the returned function receives all others."""
         whole, mine = self._array.together, self._process
@@ -135,7 +166,7 @@ class ShardedUpdate:
 
         return receive
 
-    # For recorded steps
+    # For recorded steps and sharded weights
 
     def free_messages(self) -> None:
         """Frees the memory of messages of plain steps."""

@@ -381,7 +381,7 @@ class Tile(StatefulTile):
     @property
     def memory_bytes(self) -> int:
         """Bytes that the arrays of the tile take: weights, cells, and optional planes."""
-        return int(self.statistics()["memory_bytes"])
+        return int(self._core.memory_bytes())
 
     def explain(self, x: Array, d: Array, lr: float) -> Explanation:
         """Explains an update by (x, d, lr): settings in force, and warnings. Nothing changes.

@@ -309,7 +309,7 @@ uint64_t PulsedDevice::slotCount(const Context &context) const {
 }
 
 size_t PulsedDevice::memoryBytes() const {
-  return weights_.bytes() + visible_.bytes() + reference_.bytes() + signs_.bytes() +
+  return weights_.heldBytes() + visible_.heldBytes() + reference_.heldBytes() + signs_.heldBytes() +
          cells_.memoryBytes() + deferred_.bytes() + (ageing_ ? ageing_->seen.bytes() : 0);
 }
 

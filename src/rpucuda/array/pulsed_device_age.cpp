@@ -46,11 +46,13 @@ void PulsedDevice::requireAge(double time) const {
 void PulsedDevice::drift(const Context &context, const Age &age) {
   requireAge(age.time);
   if (!ageing_) return;
-  if (age.time > 0.0) reserveAge(context);
+  const bool isHeld = weights_.data() != nullptr;
+  if (isHeld && age.time > 0.0) reserveAge(context);
   ++changes_;
   ageing_->age = {age.time + 0.0, age.redraw};  // not -0
-  if (!isAged()) return;
   Buffer<float> &seen = ageing_->seen;
+  if (!isHeld) seen = {};
+  if (!isHeld || !isAged()) return;
   driftStored(context, 1.0f, seen.data());
   if (visible_.empty()) return;
   forEach(context, size(),

@@ -114,19 +114,23 @@ Value::Map AnalogDevice::explain(const Context &, MatrixView<const float> x,
   return {{"samples", Value(x.rows)}, {"warnings", Value(Value::List{})}};
 }
 
+size_t AnalogDevice::memoryBytes() const {
+  size_t bytes = 0;
+  for (const NamedArray &each : arraysOf()) bytes += each.array->cells().memoryBytes();
+  return bytes;
+}
+
 Value::Map AnalogDevice::statistics(const Context &context) const {
   uint64_t pulses = 0;
   int64_t saturated = 0;
-  uint64_t bytes = 0;
   for (const NamedArray &each : arraysOf()) {
     const PulsedDevice &cells = each.array->cells();
     pulses += cells.pulseCount(context);
     saturated += cells.saturatedCells(context);
-    bytes += static_cast<uint64_t>(cells.memoryBytes());
   }
   return {{"pulses", Value(pulses)},
           {"saturated_cells", Value(saturated)},
-          {"memory_bytes", Value(bytes)}};
+          {"memory_bytes", Value(static_cast<uint64_t>(memoryBytes()))}};
 }
 
 void AnalogDevice::countHardware(const Counters &c, HardwareCounts &counts) const {

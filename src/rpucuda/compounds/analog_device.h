@@ -140,6 +140,10 @@ class AnalogDevice {
   /// default, the number of samples, and no warnings.
   virtual Value::Map explain(const Context &context, MatrixView<const float> x,
                              MatrixView<const float> d, float lr) const;
+  /// Bytes of weights, cells and buffers. By default, of all arrays.
+  virtual size_t memoryBytes() const;
+  /// Frees sums that are kept for reads and made again from the arrays. By default, there are none.
+  virtual void dropSums() {}
   /// Numbers gathered so far. By default, pulses, saturated cells and bytes of memory, over all
   /// arrays.
   virtual Value::Map statistics(const Context &context) const;

@@ -112,11 +112,4 @@ void ArrayGroup::countHardware(const Counters &c, HardwareCounts &counts) const 
   if (io_ == GroupIo::Shared) read(0, together);
 }
 
-Value::Map ArrayGroup::statistics(const Context &context) const {
-  Value::Map numbers = AnalogDevice::statistics(context);
-  Value &bytes = numbers.at("memory_bytes");
-  bytes = Value(*bytes.integer() + static_cast<int64_t>(weight_.memoryBytes()));
-  return numbers;
-}
-
 }  // namespace pulsora

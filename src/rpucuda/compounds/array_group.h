@@ -52,7 +52,10 @@ class ArrayGroup : public CountedDevice {
   void getWeights(const Context &context, MatrixView<float> out) const override {
     weight_.write(context, out);
   }
-  Value::Map statistics(const Context &context) const override;
+  size_t memoryBytes() const override {
+    return AnalogDevice::memoryBytes() + weight_.memoryBytes();
+  }
+  void dropSums() override { weight_.drop(); }
   void countHardware(const Counters &c, HardwareCounts &counts) const override;
 
  protected:

@@ -53,7 +53,7 @@ void IdealDevice::setWeights(const Context &context, MatrixView<const float> wei
 Value::Map IdealDevice::statistics(const Context &) const {
   return {{"pulses", Value(0)},
           {"saturated_cells", Value(0)},
-          {"memory_bytes", Value(static_cast<uint64_t>(weights_.bytes()))}};
+          {"memory_bytes", Value(static_cast<uint64_t>(memoryBytes()))}};
 }
 
 // Each mini-batch reads the weights twice, of 4 bytes each.

@@ -44,6 +44,7 @@ class IdealDevice final : public AnalogDevice {
   void getWeights(const Context &context, MatrixView<float> out) const override;
   void setWeights(const Context &context, MatrixView<const float> weights,
                   const Counters &c) override;
+  size_t memoryBytes() const override { return weights_.heldBytes(); }
   Value::Map statistics(const Context &context) const override;
   void countHardware(const Counters &c, HardwareCounts &counts) const override;
   void saveTo(const Context &context, State &state, const std::string &prefix) const override;

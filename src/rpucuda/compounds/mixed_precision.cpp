@@ -225,8 +225,7 @@ Value::Map MixedPrecisionDevice::explain(const Context &context, MatrixView<cons
 Value::Map MixedPrecisionDevice::statistics(const Context &context) const {
   Value::Map map = cells_->statistics(context);
   map["rows_sent"] = Value(rowsSent_);
-  map["memory_bytes"] = Value(static_cast<uint64_t>(*map.at("memory_bytes").integer()) +
-                              sent_.bytes() + owed_.bytes());
+  map["memory_bytes"] = Value(static_cast<uint64_t>(memoryBytes()));
   return map;
 }
 

@@ -128,6 +128,9 @@ class MixedPrecisionDevice final : public AnalogDevice {
                   const Counters &c) override;
   Value::Map explain(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                      float lr) const override;
+  size_t memoryBytes() const override {
+    return cells_->memoryBytes() + sent_.heldBytes() + owed_.heldBytes();
+  }
   Value::Map statistics(const Context &context) const override;
   void countHardware(const Counters &c, HardwareCounts &counts) const override;
   void saveTo(const Context &context, State &state, const std::string &prefix) const override;

@@ -43,6 +43,8 @@ class TransferDevice final : public AnalogDevice {
                   const Counters &c) override;
   Value::Map explain(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                      float lr) const override;
+  size_t memoryBytes() const override;
+  void dropSums() override { weight_.drop(); }
   Value::Map statistics(const Context &context) const override;
   void countHardware(const Counters &c, HardwareCounts &counts) const override;
   void saveTo(const Context &context, State &state, const std::string &prefix) const override;

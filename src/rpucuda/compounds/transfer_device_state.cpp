@@ -21,21 +21,24 @@ Value::Map TransferDevice::explain(const Context &context, MatrixView<const floa
   return map;
 }
 
+size_t TransferDevice::memoryBytes() const {
+  size_t bytes = AnalogDevice::memoryBytes() + weight_.memoryBytes();
+  for (const LineTransfer &each : transfers_) bytes += each.memoryBytes();
+  return bytes;
+}
+
 Value::Map TransferDevice::statistics(const Context &context) const {
   Value::Map map = AnalogDevice::statistics(context);
-  uint64_t bytes = weight_.memoryBytes();
   Value::List reads;
   Value::List clipped;
   for (const LineTransfer &each : transfers_) {
     reads.emplace_back(each.reads());
     clipped.emplace_back(each.clipped(context));
-    bytes += each.memoryBytes();
   }
   for (const NamedArray &each : arraysOf())
     map["pulses_" + each.name] = Value(each.array->cells().pulseCount(context));
   map["lines_read"] = Value(std::move(reads));
   map["steps_clipped"] = Value(std::move(clipped));
-  map["memory_bytes"] = Value(static_cast<uint64_t>(*map.at("memory_bytes").integer()) + bytes);
   return map;
 }
 
@@ -76,7 +79,7 @@ void TransferDevice::loadFrom(const Context &context, const State &state,
   AnalogDevice::loadFrom(context, state, prefix);
   for (size_t k = 0; k < transfers_.size(); ++k)
     transfers_[k].loadFrom(context, state, prefix + message("transfer_", k, "/"));
-  weight_.signsChanged();
+  followSigns();
   if (!params_.auto_scale) return;
   batchSamples_ = static_cast<int64_t>(state.counter(prefix + "batch_samples", kMostCounted));
   lastBatch_ = static_cast<int64_t>(state.counter(prefix + "last_batch", kMostCounted));

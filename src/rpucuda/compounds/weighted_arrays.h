@@ -67,6 +67,11 @@ class WeightedArrays {
   void write(const Context &context, MatrixView<float> out) const;
   /// Bytes of the kept sum.
   size_t memoryBytes() const { return sum_.bytes(); }
+  /// Frees the kept sum, which weights() makes anew.
+  void drop() {
+    isMade_ = false;
+    sum_ = {};
+  }
 
  private:
   bool isOneArray() const { return arrays_.size() == 1 && gammas_.front() == 1.0f && !xSigns_; }

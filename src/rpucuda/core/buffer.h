@@ -61,11 +61,23 @@ class Buffer {
     *this = Buffer(context, size);
   }
 
+  /// Frees the storage and keeps the size; data() is null until restoreStorage().
+  void freeStorage(const Context &context) {
+    if (context.backend == backend_ && context.device == device_) stream_ = context.stream;
+    release();
+  }
+  /// Ends freeStorage(): gives the buffer storage again, uninitialised.
+  void restoreStorage(const Context &context) {
+    if (!data_ && size_ > 0) *this = Buffer(context, size_);
+  }
+
   T *data() { return data_; }
   const T *data() const { return data_; }
   int64_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
   size_t bytes() const { return static_cast<size_t>(size_) * sizeof(T); }
+  /// bytes(), or 0 while the storage is freed.
+  size_t heldBytes() const { return data_ ? bytes() : 0; }
 
  private:
   void swap(Buffer &other) noexcept {

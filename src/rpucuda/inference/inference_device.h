@@ -33,6 +33,10 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   void getWeights(const Context &context, MatrixView<float> out) const override;
   void setWeights(const Context &context, MatrixView<const float> weights,
                   const Counters &c) override;
+  size_t memoryBytes() const override {
+    return weights_.heldBytes() + wanted_.bytes() + realised_.bytes() + slices_.bytes() +
+           pulsed_.bytes();
+  }
   Value::Map statistics(const Context &context) const override;
   void countHardware(const Counters &c, HardwareCounts &counts) const override;
   /// Saves weights and point: the array is made anew from them.

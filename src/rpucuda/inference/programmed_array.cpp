@@ -340,9 +340,7 @@ Value::Map InferenceDevice::statistics(const Context &context) const {
   Value::Map values = {
       {"pulses", Value(0)},
       {"saturated_cells", Value(0)},
-      {"memory_bytes",
-       Value(static_cast<uint64_t>(weights_.bytes() + wanted_.bytes() + realised_.bytes() +
-                                   slices_.bytes() + pulsed_.bytes()))},
+      {"memory_bytes", Value(static_cast<uint64_t>(memoryBytes()))},
       {"devices", Value(cells() * devicesOfCell() + column_.size())},
       {"compensation", Value(meanOf(compensation(context)))}};
   if (status_ != Status::Programmed) return values;

@@ -38,7 +38,7 @@ class AccumulatedUpdate {
   void turnA(const Context &context, const float *factors);
   /// Sets the accumulators to 0, when the arrays have got other values.
   void reset(const Context &context);
-  size_t memoryBytes() const { return a_.values.bytes() + b_.values.bytes(); }
+  size_t memoryBytes() const { return a_.values.heldBytes() + b_.values.heldBytes(); }
 
   void saveTo(const Context &context, State &state, const std::string &prefix) const;
   void loadFrom(const Context &context, const State &state, const std::string &prefix);

@@ -284,8 +284,8 @@ void LRTTAdapter::arraysReplaced() {
 }
 
 size_t LRTTAdapter::memoryBytes() const {
-  return a().memoryBytes() + b().memoryBytes() + snapshotA_.bytes() + snapshotB_.bytes() +
-         reinitVectors_.bytes() + accumulated_.memoryBytes();
+  return a().memoryBytes() + b().memoryBytes() + snapshotA_.heldBytes() + snapshotB_.heldBytes() +
+         reinitVectors_.heldBytes() + accumulated_.memoryBytes();
 }
 
 void LRTTAdapter::saveTo(const Context &context, State &state, const std::string &prefix) const {

@@ -341,7 +341,6 @@ void LRTTTransferDevice::drift(const Context &context, const Age &age, AgeFrom f
 
 Value::Map LRTTTransferDevice::statistics(const Context &context) const {
   uint64_t pulses = visible().pulseCount(context);
-  uint64_t bytes = visible().memoryBytes();
   const Value saturated(visible().saturatedCells(context));
   Value::Map map{{"saturated_cells", saturated}};
   if (adapter_) {
@@ -361,10 +360,9 @@ Value::Map LRTTTransferDevice::statistics(const Context &context) const {
       map["transfers_due_at"] = Value(filling_->times());
     }
     pulses += pulsesA + pulsesB;
-    bytes += adapter_->memoryBytes();
   }
   map["pulses"] = Value(pulses);
-  map["memory_bytes"] = Value(bytes);
+  map["memory_bytes"] = Value(static_cast<uint64_t>(memoryBytes()));
   return map;
 }
 

@@ -56,6 +56,9 @@ class LRTTTransferDevice final : public AnalogDevice, private GatedAdapter {
                     int64_t count, float probability, const Counters &c) override;
   Value::Map explain(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                      float lr) const override;
+  size_t memoryBytes() const override {
+    return visible().memoryBytes() + (adapter_ ? adapter_->memoryBytes() : 0);
+  }
   Value::Map statistics(const Context &context) const override;
   void countHardware(const Counters &c, HardwareCounts &counts) const override;
   void saveTo(const Context &context, State &state, const std::string &prefix) const override;

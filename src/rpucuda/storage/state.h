@@ -42,10 +42,22 @@ class PackedTensors {
   /// Reuses the layout of put() to read the same tensors from another buffer.
   void readFrom(const float *memory) { from_ = memory; }
   void take(const Context &context, const std::string &name, void *to, size_t bytes) const;
+  /// Makes take() of buffers free their storage instead, which a take() from memory restores.
+  void freeBuffers() { frees_ = true; }
+  template <class Element>
+  void take(const Context &context, const std::string &name, Buffer<Element> &to) const {
+    if (frees_) {
+      to.freeStorage(context);
+      return;
+    }
+    if (from_) to.restoreStorage(context);
+    take(context, name, to.data(), to.bytes());
+  }
 
  private:
   float *to_;
   const float *from_;
+  bool frees_ = false;
   int64_t size_ = 0;
   std::map<std::string, int64_t> begins_;
 };
@@ -142,7 +154,7 @@ template <class Element>
 void State::take(const Context &context, const std::string &name, Tensor::Type type,
                  const std::vector<int64_t> &shape, Buffer<Element> &buffer) const {
   if (packed) {
-    packed->take(context, name, buffer.data(), buffer.bytes());
+    packed->take(context, name, buffer);
     return;
   }
   const Tensor &tensor = get(name, type, shape);

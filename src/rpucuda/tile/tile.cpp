@@ -250,6 +250,7 @@ TileProgramming Tile::programming() {
   Programmable *array = impl_->device->programmable();
   PULSORA_CHECK(ConfigError, array, "kind is '", impl_->config.compound.model().kind,
                 "', and the tile is not programmed; use a configuration of kind 'inference'");
+  impl_->requireWeights();
   return {*impl_, *array};
 }
 
@@ -359,6 +360,8 @@ Value::Map Tile::statistics() const {
   if (retains()) map["retention"] = Value(retention());
   return map;
 }
+
+size_t Tile::memoryBytes() const { return impl_->device->memoryBytes(); }
 
 Value::Map Tile::hardwareCounts() const {
   impl_->reportNonfinite();

@@ -144,6 +144,8 @@ class Tile final {
   Value::Map explain(MatrixView<const float> x, MatrixView<const float> d, float lr) const;
   /// Numbers gathered so far, such as pulses, saturated cells and bytes of memory.
   Value::Map statistics() const;
+  /// Bytes of weights, cells and buffers that the tile holds now.
+  size_t memoryBytes() const;
   /// Counts of what the hardware did (compounds/hardware_counts.h). Evaluations, and reads
   /// that are made again in the simulation alone, are left out.
   Value::Map hardwareCounts() const;
@@ -181,6 +183,10 @@ class Tile final {
   /// Frees the memory of the parameters of cells, which are drawn again from now on where an
   /// operation touches them; no bit changes. Cells that a caller or a file has set stay stored.
   void computeCells();
+  /// Frees the memory of weights and of all other tensors that packChanges() writes, until
+  /// unpackChanges() brings them back from another process. Meanwhile whatever needs them is a
+  /// StateError, before anything changes; counters, numbers and sizes are there.
+  void releaseWeights();
   /// Number of floats that packChanges() writes.
   int64_t changesSize(ChangedParts parts = ChangedParts::All) const;
   /// Writes everything that updates may change (weights of the arrays, counters, sums of

@@ -61,11 +61,13 @@ void TileAdapter::update(MatrixView<const float> x, MatrixView<const float> d,
 }
 
 void TileAdapter::transfer() {
+  tile_.requireWeights();
   const ScratchOperation operation(tile_.context);
   adapter_.transfer(tile_.context);
 }
 
 void TileAdapter::merge() {
+  tile_.requireWeights();
   const ScratchOperation operation(tile_.context);
   adapter_.merge(tile_.context);
 }

@@ -106,12 +106,21 @@ struct Tile::Impl::Changed : Changes {
 
 void Tile::computeCells() { impl_->device->computeCells(impl_->context); }
 
+void Tile::releaseWeights() {
+  Impl::Changed mine(*impl_, nullptr);
+  mine.tensors.freeBuffers();
+  mine.load(*impl_);  // with its own numbers
+  impl_->device->dropSums();
+  impl_->isReleased = true;
+}
+
 int64_t Tile::changesSize(ChangedParts parts) const {
   const Impl::Changed changes(*impl_, nullptr);
   return parts == ChangedParts::All ? changes.size() : changes.tensors.size();
 }
 
 float *Tile::packChanges(float *to, ChangedParts parts) const {
+  impl_->requireWeights();
   const Impl::Changed changes(*impl_, to);
   if (parts == ChangedParts::Tensors) return to + changes.tensors.size();
   detail::copyFromHost(impl_->context, to + changes.tensors.size(), changes.numbers.data(),
@@ -124,12 +133,14 @@ const float *Tile::unpackChanges(const float *from, ChangedParts parts) {
   mine.tensors.readFrom(from);
   if (parts == ChangedParts::Tensors) {
     mine.load(*impl_);  // with its own numbers
+    impl_->isReleased = false;
     return from + mine.tensors.size();
   }
   std::vector<uint64_t> numbers(mine.numbers.size());
   detail::copyToHost(impl_->context, numbers.data(), from + mine.tensors.size(),
                      mine.bytesOfNumbers());
   mine.restore(*impl_, numbers.data());
+  impl_->isReleased = false;
   return from + mine.size();
 }
 

@@ -368,6 +368,11 @@ void TileGrid::computeCells(const Numbers &tiles) {
   for (const size_t i : tiles) tiles_[i]->computeCells();
 }
 
+void TileGrid::releaseWeights(const Numbers &tiles) {
+  requireKnown(tiles);
+  for (const size_t i : tiles) tiles_[i]->releaseWeights();
+}
+
 void TileGrid::requireKnown(const Numbers &tiles) const {
   std::vector<bool> named(tiles_.size());
   for (const size_t i : tiles) {

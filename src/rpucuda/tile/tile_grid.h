@@ -89,8 +89,9 @@ class TileGrid final {
   /// another number of them.
   std::vector<uint64_t> changedNumbers(const Numbers &tiles) const;
   void restoreNumbers(const Numbers &tiles, const std::vector<uint64_t> &numbers);
-  /// Tile::computeCells() of some tiles.
+  /// Tile::computeCells() and releaseWeights() of some tiles.
   void computeCells(const Numbers &tiles);
+  void releaseWeights(const Numbers &tiles);
 
  private:
   /// A range of neighbouring lines.

@@ -68,6 +68,7 @@ struct Tile::Impl {
   std::unique_ptr<AgeCompensation> compensation;
   std::shared_ptr<ScratchPool> scratch;  // of the context
   ScratchBuffer<float> added;            // a result that will be added to others
+  bool isReleased = false;               // see releaseWeights()
 
   Impl(const TileConfig &config_, const Context &context_, int64_t dSize, int64_t xSize,
        const TileKeys &keys_)
@@ -99,9 +100,18 @@ struct Tile::Impl {
                     "; change that, or set weight_bits to 'auto' or 32");
     }
   }
+  /// StateError while the weights are released.
+  void requireWeights() const {
+    PULSORA_CHECK(
+        StateError, !isReleased,
+        "this process does not store the weights of this tile (weights = 'sharded'); read, write "
+        "and save them in a block 'with pulsora.distributed.gathered(model):', which all "
+        "processes enter");
+  }
   /// On a GPU: waits, and throws if an input since the last report was not finite. Updates after
-  /// that input have changed nothing.
+  /// that input have changed nothing. requireWeights() anywhere.
   void reportNonfinite() {
+    requireWeights();
     if (context.onCpu()) return;
     uint32_t bad = 0;
     detail::copyToHost(context, &bad, context.nonfiniteFlag, sizeof bad);
@@ -212,6 +222,7 @@ struct Tile::Impl {
   template <class Work>
   void inBlocks(Pass pass, int64_t rows, bool mayBeCut, const Work &work) {
     const IOParameters &io = pass == Pass::Forward ? config.forward : config.backward;
+    requireWeights();
     const bool averages = !io.is_perfect && io.noise_management == NoiseManagement::AverageAbsMax;
     const bool cut = mayBeCut && !averages && device->readsMayBeCut();
     const ScratchOperation operation(context);
@@ -250,6 +261,7 @@ struct Tile::Impl {
   /// requireRoomForUpdate(), and whatever else the update()s by so many samples, at most `longest`
   /// in a call, and endBatch() would refuse; reserves their memory.
   void prepareUpdate(int64_t samples, int64_t longest, float lr) {
+    requireWeights();
     requireRoomForUpdate(samples);
     const bool cut = device->updateMayBeCut(context);
     const int64_t most = cut && context.onCpu() ? std::min(longest, kLargestPart) : longest;
@@ -259,11 +271,13 @@ struct Tile::Impl {
   }
   /// Refuses what follow() would refuse, before anything changes, and reserves its memory.
   void prepareFollow() {
+    requireWeights();
     requireRoom(counters.miniBatches, 1, "mini-batches");
     const ScratchOperation operation(context);
     device->prepareFollow(context);
   }
   void endBatch(float lr) {
+    requireWeights();
     requireRoom(counters.miniBatches, 1, "mini-batches");
     const ScratchOperation operation(context);
     device->postUpdate(context, lr, counters);
@@ -276,6 +290,7 @@ struct Tile::Impl {
   void updateInParts(int64_t samples, float lr, const Pause &pause, const Begin &begin,
                      const Update &update) {
     constexpr int64_t kFewSteps = int64_t{1} << 26;  // of cells
+    requireWeights();
     const bool cut = device->updateMayBeCut(context);
     const bool pauses = pause && context.onCpu() && cut;
     const int64_t few = std::min(

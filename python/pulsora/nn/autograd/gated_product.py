@@ -136,7 +136,8 @@ class _GatedProduct(torch.autograd.Function):
         position: ReadPosition,
         patches: Patches | None,
     ) -> Tensor:
-        y, ctx.reads = _forward(weight.array, x, gate, position)
+        with weight.array.process_group.reading(weight.array):
+            y, ctx.reads = _forward(weight.array, x, gate, position)
         kept, ctx.patches = inputs_to_keep(x, patches)
         ctx.save_for_backward(kept, gate, bias)
         ctx.weight, ctx.position = weight, position
@@ -166,7 +167,8 @@ class _GatedProduct(torch.autograd.Function):
         )
         dx = d_gate = None
         if reads:
-            with named_errors(weight.array):
+            reading = process_group.reading(weight.array, backward=True)
+            with named_errors(weight.array), reading:
                 read = _backward(weight.array, d, gate, ctx.reads, position)
             dx, d_gate = map(process_group.to_local, read)
         all_x, all_d, all_gate = gathered()

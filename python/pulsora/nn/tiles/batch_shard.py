@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -9,6 +10,7 @@ import torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from torch import Tensor
 
@@ -58,6 +60,9 @@ class BatchShard(NamedTuple):
         return torch.cat(blocks, dim=1).reshape(-1, columns)
 
 
+_WHOLE: AbstractContextManager[None] = contextlib.nullcontext()
+
+
 class SingleProcess:
     """Single-process implementation of the interface to torch.distributed.
 
@@ -101,9 +106,12 @@ class SingleProcess:
     def require_padded(self) -> None:
         """Raises RuntimeError if processes would sort sequences of different lengths separately."""
 
-    def pulsed_here(self, array: object, rows: int) -> list[int] | None:
-        """Returns the tiles that this process pulses for an update by `rows`; None for all."""
-        del array, rows
+    def pulsed_here(self, array: object, rows: int, *, gated: bool) -> list[int] | None:
+        """Returns the tiles that this process pulses for an update by `rows`; None for all.
+
+        `gated` tells whether a forward read of the rows was gated.
+        """
+        del array, rows, gated
         return None
 
     def exchange(self, array: object) -> None:
@@ -112,6 +120,17 @@ class SingleProcess:
     def recorded_exchange(self, arrays: Sequence[object]) -> Any:  # noqa: ANN401
         """Records the exchange of changes in the tiles of `pulsed_here`, for `exchange_numbers`."""
         raise NotImplementedError  # a single process pulses all tiles
+
+    def reading(self, array: object, *, backward: bool = False) -> AbstractContextManager[None]:
+        """Has the weights of an array whole for a read in the block."""
+        del array, backward
+        return _WHOLE
+
+    def require_gathered(self, array: Any) -> None:  # noqa: ANN401 - an array of tiles
+        """Raises StateError unless this process has the weights of an array."""
+
+    def replaced(self, array: object) -> None:
+        """Runs after an array got new tiles."""
 
     def agree_on_step(self, updated: Sequence[object]) -> None:
         """Raises RuntimeError if processes are about to update other layers than these arrays."""

@@ -76,10 +76,9 @@ def apply_updates(updates: Sequence[LayerUpdate]) -> None:
 
 def tiles_pulsed_here(update: LayerUpdate) -> list[int] | None:
     """Returns the tiles that this process pulses; None if it pulses all."""
-    if any(each.gate is not None for each in update.samples):
-        return None
+    gated = any(each.gate is not None for each in update.samples)
     rows = sum(len(each.d) for each in update.samples)
-    return update.array.process_group.pulsed_here(update.array, rows)
+    return update.array.process_group.pulsed_here(update.array, rows, gated=gated)
 
 
 def _raise_named(updates: Sequence[LayerUpdate], calls: Sequence[tuple[Any, ...]]) -> None:

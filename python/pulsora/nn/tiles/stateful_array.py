@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from pulsora.config import TileConfig
+    from pulsora.nn.tiles.batch_shard import SingleProcess
     from pulsora.nn.tiles.weight_scaling import WeightScaling
     from pulsora.tile import Tile
 
@@ -50,6 +51,7 @@ class StatefulArray:
         seed: int
         tile_id: int
         threads: int | None
+        process_group: SingleProcess
         has_bias: bool
         _limits: dict[str, int]
 
@@ -79,9 +81,10 @@ class StatefulArray:
         """Returns the complete state of the tiles and the scales as named tensors (copies).
 
         Raises:
-            StateError: if the weights are still to come.
+            StateError: if the weights are still to come, or other processes have them.
         """
         self.require_weights()
+        self.process_group.require_gathered(self)
         return self._tensors()
 
     def _tensors(self) -> dict[str, Tensor]:
@@ -143,7 +146,7 @@ class StatefulArray:
         started, which is gone before they can take it.
 
         Raises:
-            StateError: if the weights are still to come.
+            StateError: if the weights are still to come, or other processes have them.
         """
         self.require_weights()
         return self._copied()
@@ -157,6 +160,7 @@ class StatefulArray:
         return made
 
     def _copied(self) -> dict[str, Any]:
+        self.process_group.require_gathered(self)
         return {
             "arguments": (*self.shape, self.config),
             "options": {

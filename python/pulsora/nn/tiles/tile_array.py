@@ -160,6 +160,7 @@ class TileArray(StatefulArray):
         self.separate = SeparateTiles(places)
         self.whole = self.together if len(places) > 1 else self.separate
         self._grid = tuple(map(tuple, grid))
+        self.process_group.replaced(self)
 
     @property
     def device(self) -> torch.device:
@@ -238,7 +239,8 @@ class TileArray(StatefulArray):
         position = position or self.begin_read(x.shape[:1])
         numbers = position.numbers
         by = self.whole.forward if numbers is None else self.separate.replayed(numbers)
-        y = read(by, x.detach().contiguous(), self.shape[0], position)
+        with self.process_group.reading(self):
+            y = read(by, x.detach().contiguous(), self.shape[0], position)
         return y if self.scales is None else y * self.scales
 
     def backward(
@@ -252,7 +254,8 @@ class TileArray(StatefulArray):
         d = d if self.scales is None else d * self.scales
         columns = self.groups * self.shape[1]
         lines = d.detach().contiguous()
-        return read(self.whole.backward, lines, columns, position, is_temporary=is_temporary)
+        with self.process_group.reading(self, backward=True):
+            return read(self.whole.backward, lines, columns, position, is_temporary=is_temporary)
 
     def prepared(self, pairs: Sequence[Pair]) -> list[TileSamples]:
         """Prepares pairs (x, d) for an update; pairs of few samples are concatenated."""
@@ -267,9 +270,11 @@ class TileArray(StatefulArray):
         """Returns a copy of the weights [out_features, in_features] that a perfect read sees.
 
         Raises:
-            StateError: if the weights are still to come (`awaits_weights`).
+            StateError: if the weights are still to come (`awaits_weights`), or other processes have
+                them.
         """
         self.require_weights()
+        self.process_group.require_gathered(self)
         values = np.empty(self.shape, np.float32)
         for row, col, tile in self.parts():
             values[row, col] = tile.weights
@@ -286,6 +291,7 @@ class TileArray(StatefulArray):
             ValueError: for another shape, and weights or scales that are not finite; nothing has
                 changed then.
         """
+        self.process_group.require_gathered(self)
         matrix, scales = self._in_cells(weights, scales)
         self.scales = None if scales is None else scales.to(self.device)
         self.changes += 1

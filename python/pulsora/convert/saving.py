@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -27,11 +28,13 @@ from pulsora.nn.tiles.followed_weights import followed_layers
 from pulsora.state import StateError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from torch import Tensor, nn
 
     from pulsora._internal.weight_files import StoredTensor
+    from pulsora.nn.tiles.batch_shard import SingleProcess
 
 __all__ = ["load", "save"]
 
@@ -55,7 +58,8 @@ def save(
     the layout of Hugging Face: shards, and an index (model.safetensors.index.json) that names them.
     The index is replaced when all shards are on the disk, and shards of the model before are
     removed then. So a crash leaves the old model, and the next save removes what is left of the
-    unfinished one. One process at a time may save into a folder.
+    unfinished one. One process at a time may save into a folder. Of a model with sharded weights
+    (`pulsora.distributed.prepare`), all processes call `save`, and rank 0 writes.
 
     Args:
         model: The model, on any device.
@@ -75,6 +79,12 @@ def save(
     library = require_safetensors("saved models")
     modules = _modules(model)
     where = Path(folder)
+    groups = {
+        each.tiles.process_group for each in modules.values() if isinstance(each, AnalogModule)
+    }
+    if not all(group.saves for group in groups):
+        _give(modules.values(), groups)
+        return
     require_folder("folder", where)
     _require_own(where)
     shown = Shown(progress, len(modules), "modules")
@@ -95,7 +105,9 @@ def save(
 
     try:
         for prefix, module in modules.items():
-            for name, tensor in _state_of(prefix, module).items():
+            with _whole(module):
+                state = _state_of(prefix, module)
+            for name, tensor in state.items():
                 # A copy, because files hold no tensors that share memory (tied weights).
                 shard[name] = tensor.detach().cpu().clone().contiguous()
                 total += shard[name].nbytes
@@ -109,6 +121,8 @@ def save(
         _remove(where, {each for each in _shards(where) if token in each})
         raise
     _remove(where, _shards(where) - set(files.values()))
+    for group in groups:
+        group.saved()
 
 
 @torch.no_grad()
@@ -181,6 +195,22 @@ def _modules(model: nn.Module) -> dict[str, nn.Module]:
                 "torch.save(model.state_dict(), file)"
             )
     return found
+
+
+def _give(modules: Iterable[nn.Module], groups: Iterable[SingleProcess]) -> None:
+    """Gives the weights of this process to the process that saves the model."""
+    for module in modules:
+        with _whole(module):
+            pass
+    for group in groups:
+        group.saved()
+
+
+def _whole(module: nn.Module) -> AbstractContextManager[None]:
+    """Has the weights of a module in this process in a block, which other processes enter too."""
+    if not isinstance(module, AnalogModule):
+        return contextlib.nullcontext()
+    return module.tiles.process_group.gathered([module.tiles])
 
 
 def _state_of(prefix: str, module: nn.Module) -> dict[str, Tensor]:

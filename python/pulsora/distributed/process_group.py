@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import math
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -15,18 +14,17 @@ from pulsora.distributed.agreement import Agreement
 from pulsora.distributed.messages import average_gradients, gather_equal, gather_padded
 from pulsora.distributed.recorded_exchange import RecordedExchange, exchange_numbers
 from pulsora.distributed.sharded_update import ShardedUpdate, shares
-from pulsora.distributed.sharded_weights import ShardedWeights
+from pulsora.distributed.sharded_weights import STEP_WHILE_GATHERED, ShardedWeights
 from pulsora.distributed.steps_together import (
     EVALUATION,
     GATHERING,
     RECORD,
+    SAVING,
     agree_on_step,
     announce,
     rows_of_ranks,
 )
 from pulsora.nn.tiles.batch_shard import BatchShard, SingleProcess
-from pulsora.nn.tiles.layer_names import described
-from pulsora.state import StateError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -238,21 +236,7 @@ class ProcessGroup(SingleProcess):
             )
         else:
             whole = None
-        if whole is None:
-            return None
-        rows, samples = whole.rows, math.prod(shape)
-        # Every row has the same number of samples, in the dimensions after the batch.
-        each = math.prod(shape[1:]) if rows == 0 else samples // (rows * steps)
-        fits = rows == 0 or (shape[0] if shape else 1) % (rows * steps) == 0
-        if not fits or samples != each * rows * steps:
-            raise ValueError(
-                f"an analog layer reads x of shape {[*shape, '...']} where this rank has {rows} "
-                "rows of the global batch; the rows have to be the first dimension of what layers "
-                "read (batch_first), and of what is given to the model, or its batch_dim"
-            )
-        if self.size == 1:
-            return BatchShard((samples,))
-        return BatchShard(tuple(count * each for count in whole.counts), self.rank, steps)
+        return None if whole is None else whole.of_layer(shape, steps)
 
     def gather(
         self, array: object, shard: BatchShard, tensors: Sequence[Tensor | Patches | None]
@@ -352,22 +336,27 @@ class ProcessGroup(SingleProcess):
         return self.weights.read(array, backward=backward, trains=trains)
 
     @contextlib.contextmanager
-    def gathered(self) -> Iterator[None]:
-        """Has all weights on all ranks in the block."""
+    def gathered(self, arrays: Sequence[object] = ()) -> Iterator[None]:
+        """Has the weights of these arrays, or of all, on all ranks in the block."""
         if self.weights and not self.weights.are_gathered:
             announce(self.agreement, GATHERING)
             self.receive()
-        with self.weights.gathered():
+        with self.weights.gathered(arrays):
             yield
+
+    @property
+    def saves(self) -> bool:
+        """Whether this rank writes files that all ranks save together."""
+        return self.rank == 0 or not self.weights or self.weights.are_gathered
+
+    def saved(self) -> None:
+        """Waits until the files are there that all ranks have saved together."""
+        if self.weights and not self.weights.are_gathered:
+            announce(self.agreement, SAVING)
 
     def require_gathered(self, array: TileArray) -> None:
         """Raises StateError unless all ranks have the weights of an array."""
-        if array in self.weights and not self.weights.are_gathered:
-            raise StateError(
-                f"{described(array)} has weights = 'sharded', of which this rank stores a part; "
-                "read, write and save them in a block 'with pulsora.distributed.gathered(model):', "
-                "which all ranks enter"
-            )
+        self.weights.require_here(array)
 
     def replaced(self, array: object) -> None:
         """Frees what an array with new tiles has beyond this rank's share."""
@@ -383,10 +372,7 @@ class ProcessGroup(SingleProcess):
         Nothing is compared if ranks would wait for their GPUs.
         """
         if self.weights.are_gathered:
-            raise RuntimeError(
-                "a step of the optimiser in a block of pulsora.distributed.gathered(model), whose "
-                "copies of weights it would not change; leave the block before the step"
-            )
+            raise RuntimeError(STEP_WHILE_GATHERED)
         if self.size == 1 or not self.agreement.by_host:
             return
         agree_on_step(self.agreement, self._arrays, updated)

@@ -5,19 +5,28 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from pulsora.nn.tiles.layer_names import described
+from pulsora.state import StateError
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from typing import TypeAlias
 
     from torch import distributed as dist
 
     from pulsora.distributed.agreement import Agreement
     from pulsora.distributed.sharded_update import ShardedUpdate
+    from pulsora.nn.tiles.tile_array import TileArray
 
     _Message: TypeAlias = tuple[Callable[[], object], Callable[[], None]]  # to wait, to put in
     _Read: TypeAlias = tuple[int, bool]  # id of an array, and whether the read is backward
 
-__all__ = ["ShardedWeights"]
+__all__ = ["STEP_WHILE_GATHERED", "ShardedWeights"]
+
+STEP_WHILE_GATHERED = (
+    "a step of the optimiser in a block of pulsora.distributed.gathered(model), whose copies of "
+    "weights it would not change; leave the block before the step"
+)
 
 
 class ShardedWeights:
@@ -49,7 +58,7 @@ class ShardedWeights:
         self._kept: set[int] = set()  # whole beyond a read
         self._next: dict[_Read, _Read] = {}  # the read after a read, last time
         self._last: _Read | None = None
-        self._gathered = 0  # blocks of `gathered`, one in another
+        self._open: set[int] = set()  # arrays in a block of `gathered`
 
     def __contains__(self, array: object) -> bool:
         return id(array) in self._updates
@@ -59,8 +68,21 @@ class ShardedWeights:
 
     @property
     def are_gathered(self) -> bool:
-        """Whether all processes have all weights, in a block of `gathered`."""
-        return self._gathered > 0
+        """Whether this process is in a block of `gathered`."""
+        return bool(self._open)
+
+    def are_here(self, array: object) -> bool:
+        """Whether this process has the weights of an array, unless within a read alone."""
+        return id(array) not in self._updates or id(array) in self._open
+
+    def require_here(self, array: TileArray) -> None:
+        """Raises StateError unless this process has the weights of an array (`are_here`)."""
+        if not self.are_here(array):
+            raise StateError(
+                f"{described(array)} has weights = 'sharded', of which this rank stores a part; "
+                "read, write and save them in a block 'with pulsora.distributed.gathered(model):', "
+                "which all ranks enter"
+            )
 
     @contextlib.contextmanager
     def read(self, array: object, *, backward: bool, trains: bool) -> Iterator[None]:
@@ -69,7 +91,7 @@ class ShardedWeights:
         `trains` tells whether a backward pass may follow a forward read.
         """
         key = id(array)
-        if self._gathered or key not in self._updates:
+        if self.are_here(array):
             yield
             return
         self._hold(key)
@@ -82,27 +104,29 @@ class ShardedWeights:
                 self._free(key)
 
     @contextlib.contextmanager
-    def gathered(self) -> Iterator[None]:
-        """Has all weights whole in the block; all processes have to enter it."""
-        if not self._gathered:
+    def gathered(self, arrays: Sequence[object] = ()) -> Iterator[None]:
+        """Has the weights of some arrays whole in the block, or of all.
+
+        All processes have to enter it. A block in another one gathers what is missing.
+        """
+        keys = [id(array) for array in arrays] or list(self._updates)
+        some = {key for key in keys if key in self._updates} - self._open
+        if not self._open:
             self.forget()
-        self._gathered += 1
         try:
-            for key in self._updates:
+            for key in [key for key in keys if key in some]:
                 self._hold(key)
+            self._open |= some
             yield
         finally:
-            self._gathered -= 1
-            if not self._gathered:
-                self.forget()
+            self._open -= some
+            for key in some & self._kept:
+                self._free(key)
 
     def replaced(self, array: object) -> None:
         """Frees what an array has beyond this process's share, after its tiles were made anew."""
-        update = self._updates.get(id(array))
-        if update is None:
-            return
-        if not self._gathered:
-            update.release_other_weights()
+        if id(array) in self._updates and not self.are_here(array):
+            self._free(id(array))
 
     def forget(self) -> None:
         """Frees the weights of other processes, and what is on the way: weights have changed."""

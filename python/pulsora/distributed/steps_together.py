@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from pulsora.distributed.agreement import Agreement
 
 __all__ = [
-    "DIMENSIONS",
     "EVALUATION",
     "GATHERING",
     "RECORD",
+    "SAVING",
     "agree_on_step",
     "announce",
     "rows_of_ranks",
@@ -24,12 +24,13 @@ __all__ = [
 
 DIMENSIONS = 8
 """Numbers of a message; also the largest number of dimensions in the comparison of inputs."""
-_STEP, RECORD, EVALUATION, GATHERING = -2, -3, -4, -5
+_STEP, RECORD, EVALUATION, GATHERING, SAVING = -2, -3, -4, -5, -6
 _KINDS = {
     _STEP: "a step of the optimiser",
     RECORD: "a TrainingStep",
     EVALUATION: "a forward pass without gradients",
     GATHERING: "gathered(model)",
+    SAVING: "the end of pulsora.save",
 }
 """What a rank does, by the first number of its message, where rows of a forward pass are."""
 _BITS = 62  # layers in a number of such a message

@@ -47,6 +47,26 @@ class BatchShard(NamedTuple):
         """Number of rows of a whole mini-batch."""
         return sum(self.counts)
 
+    def of_layer(self, shape: Sequence[int], steps: int) -> BatchShard:
+        """Returns the shard in a layer's x [*shape, features], of these rows in some time steps.
+
+        Raises:
+            ValueError: if the rows are not in the first dimension.
+        """
+        rows, samples = self.rows, math.prod(shape)
+        # Every row has the same number of samples, in the dimensions after the batch.
+        each = math.prod(shape[1:]) if rows == 0 else samples // (rows * steps)
+        fits = rows == 0 or (shape[0] if shape else 1) % (rows * steps) == 0
+        if not fits or samples != each * rows * steps:
+            raise ValueError(
+                f"an analog layer reads x of shape {[*shape, '...']} where this rank has {rows} "
+                "rows of the global batch; the rows have to be the first dimension of what layers "
+                "read (batch_first), and of what is given to the model, or its batch_dim"
+            )
+        if len(self.counts) == 1:
+            return BatchShard((samples,))
+        return BatchShard(tuple(count * each for count in self.counts), self.process, steps)
+
     def split(self, lines: Tensor) -> Sequence[Tensor]:
         """Splits the rows of a read into its mini-batches."""
         if self.steps == 1:
@@ -125,6 +145,19 @@ class SingleProcess:
         """Has the weights of an array whole for a read in the block."""
         del array, backward
         return _WHOLE
+
+    def gathered(self, arrays: Sequence[object] = ()) -> AbstractContextManager[None]:
+        """Has the weights of these arrays, or of all, in this process in the block."""
+        del arrays
+        return _WHOLE
+
+    @property
+    def saves(self) -> bool:
+        """Whether this process writes files that processes save together."""
+        return True
+
+    def saved(self) -> None:
+        """Runs after files were saved by processes together."""
 
     def require_gathered(self, array: Any) -> None:  # noqa: ANN401 - an array of tiles
         """Raises StateError unless this process has the weights of an array."""

@@ -172,7 +172,9 @@ class TileArray(StatefulArray):
 
         Raises:
             DeviceError: if the tiles cannot be there; nothing has changed then.
+            StateError: if other processes have weights of these tiles.
         """
+        self.process_group.require_gathered(self)
         self.grid = [[tile.to(str(device)) for tile in tiles] for tiles in self.grid]
         self.scales = None if self.scales is None else self.scales.to(device)
 
@@ -181,7 +183,9 @@ class TileArray(StatefulArray):
 
         Raises:
             ConfigError: if it does not suit the tiles.
+            StateError: if other processes have weights of these tiles.
         """
+        self.process_group.require_gathered(self)
         self.config = self.config.replace(**periphery).frozen()
         self.tile_config = self.tile_config.replace(**periphery).frozen()
         self.configs = [each.replace(**periphery).frozen() for each in self.configs]
@@ -195,6 +199,11 @@ class TileArray(StatefulArray):
     def __iter__(self) -> Iterator[Tile]:
         """The tiles, row by row."""
         return (tile for _, _, tile in self.parts())
+
+    def whole_tiles(self) -> list[Tile]:
+        """Returns the tiles, row by row; StateError if other processes have weights of them."""
+        self.process_group.require_gathered(self)
+        return list(self)
 
     def lines(self, row: int, col: slice) -> slice:
         """Returns the columns of x for columns `col` of the block of a row of tiles."""
@@ -290,6 +299,7 @@ class TileArray(StatefulArray):
         Raises:
             ValueError: for another shape, and weights or scales that are not finite; nothing has
                 changed then.
+            StateError: if other processes have weights of these tiles.
         """
         self.process_group.require_gathered(self)
         matrix, scales = self._in_cells(weights, scales)

@@ -52,8 +52,10 @@ def run(draws: Draws) -> None:
             together = draws.pick((True, False))  # tensors, and the numbers of the host
             changes = torch.empty(source.changes_size(tiles, together))
             source.pack_changes(tiles, changes, together)
-            target.unpack_changes(tiles, changes, together)
+            if draws.pick((True, False)):
+                target.release_weights(tiles)
             if not together:
                 target.restore_numbers(tiles, source.changed_numbers(tiles))
+            target.unpack_changes(tiles, changes, together)
         wanted, *found = ([bits(tile) for tile in array] for array in arrays)
         require(found == [wanted, wanted], "tiles that were shared differ")

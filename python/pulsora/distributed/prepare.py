@@ -76,7 +76,7 @@ def prepare(
         ValueError: if the model has no analog layer, has been prepared before, or has tiles whose
             reads or updates need samples that are on other ranks: noise_management =
             'average_abs_max', projection = 'reuse'. With sharded weights also for layers whose
-            weights are in floating point, and thus not pulsed.
+            weights are digital parameters.
         RuntimeError: if the ranks do not agree on layers, configurations, seeds or states, or there
             are several processes without `torch.distributed.init_process_group()`.
     """
@@ -235,9 +235,11 @@ def _states(
     model: nn.Module, layers: Mapping[str, AnalogModule], process_group: ProcessGroup
 ) -> dict[str, str]:
     """Returns digests of what ranks have in common."""
-    whole = not process_group.weights or process_group.weights.are_gathered
     return states(
-        model, layers, without_cells=process_group.shards_cells, without_tensors=not whole
+        model,
+        layers,
+        without_cells=process_group.shards_cells,
+        without_tensors=process_group.weights.are_apart,
     )
 
 
@@ -289,12 +291,12 @@ def _require_parted(name: str, layer: AnalogModule) -> None:
 
 
 def _require_pulsed(name: str, layer: AnalogModule) -> None:
-    """Raises ValueError if the weights of a layer change otherwise than by pulses of its tiles."""
+    """Raises ValueError if the weights of a layer are a digital parameter, which no rank owns."""
     if layer.tiles.facts.digital_weight:
         raise ValueError(
-            f"weights = 'sharded', but the layer {name!r} has weights in floating point "
-            f"({type(layer.config).__name__}), which all ranks change alike; leave weights = "
-            "'all', or give the layer a configuration of pulsed cells"
+            f"weights = 'sharded', but the layer {name!r} has a digital weight "
+            f"({type(layer.config).__name__}), a parameter that all ranks hold; leave weights = "
+            "'all', or give the layer a configuration whose cells are pulsed"
         )
 
 

@@ -14,7 +14,11 @@ from pulsora.distributed.agreement import Agreement
 from pulsora.distributed.messages import average_gradients, gather_equal, gather_padded
 from pulsora.distributed.recorded_exchange import RecordedExchange, exchange_numbers
 from pulsora.distributed.sharded_update import ShardedUpdate, shares
-from pulsora.distributed.sharded_weights import STEP_WHILE_GATHERED, ShardedWeights
+from pulsora.distributed.sharded_weights import (
+    READ_ALONE,
+    STEP_WHILE_GATHERED,
+    ShardedWeights,
+)
 from pulsora.distributed.steps_together import (
     EVALUATION,
     GATHERING,
@@ -115,7 +119,7 @@ class ProcessGroup(SingleProcess):
             return  # a copy of the model, which trains alone
         self.receive()
         if not torch.is_grad_enabled():
-            if self.weights and not self.weights.are_gathered:
+            if self.weights.are_apart:
                 announce(self.agreement, EVALUATION)
             self._passes.append(None)
             return
@@ -228,7 +232,9 @@ class ProcessGroup(SingleProcess):
         """
         if self._passes:
             whole = self._passes[-1]
-        elif torch.is_grad_enabled() or (self.weights and not self.weights.are_gathered):
+        elif self.weights.are_apart:
+            raise RuntimeError(READ_ALONE)
+        elif torch.is_grad_enabled():
             raise RuntimeError(
                 "an analog layer of a prepared model is read outside a forward pass of that model, "
                 "so that its rows have no place in a global batch; call the module that was given "
@@ -319,7 +325,7 @@ class ProcessGroup(SingleProcess):
 
     def receive(self) -> None:
         """Waits for the changes that other ranks have sent."""
-        if self.weights and not self.weights.are_gathered:
+        if self.weights.are_apart:
             self.weights.forget()
         if self._pulsed:
             pulsed, self._pulsed = self._pulsed, []
@@ -338,7 +344,7 @@ class ProcessGroup(SingleProcess):
     @contextlib.contextmanager
     def gathered(self, arrays: Sequence[object] = ()) -> Iterator[None]:
         """Has the weights of these arrays, or of all, on all ranks in the block."""
-        if self.weights and not self.weights.are_gathered:
+        if self.weights.are_apart:
             announce(self.agreement, GATHERING)
             self.receive()
         with self.weights.gathered(arrays):
@@ -347,11 +353,11 @@ class ProcessGroup(SingleProcess):
     @property
     def saves(self) -> bool:
         """Whether this rank writes files that all ranks save together."""
-        return self.rank == 0 or not self.weights or self.weights.are_gathered
+        return self.rank == 0 or not self.weights.are_apart
 
     def saved(self) -> None:
         """Waits until the files are there that all ranks have saved together."""
-        if self.weights and not self.weights.are_gathered:
+        if self.weights.are_apart:
             announce(self.agreement, SAVING)
 
     def require_gathered(self, array: TileArray) -> None:

@@ -21,8 +21,14 @@ if TYPE_CHECKING:
     _Message: TypeAlias = tuple[Callable[[], object], Callable[[], None]]  # to wait, to put in
     _Read: TypeAlias = tuple[int, bool]  # id of an array, and whether the read is backward
 
-__all__ = ["STEP_WHILE_GATHERED", "ShardedWeights"]
+__all__ = ["READ_ALONE", "STEP_WHILE_GATHERED", "ShardedWeights"]
 
+READ_ALONE = (
+    "an analog layer with weights = 'sharded' is read outside a forward pass of its model, where "
+    "ranks do not wait for each other; call the module that was given to "
+    "pulsora.distributed.prepare, on all ranks, or read under torch.no_grad() in a block 'with "
+    "pulsora.distributed.gathered(model):'"
+)
 STEP_WHILE_GATHERED = (
     "a step of the optimiser in a block of pulsora.distributed.gathered(model), whose copies of "
     "weights it would not change; leave the block before the step"
@@ -65,6 +71,11 @@ class ShardedWeights:
 
     def __bool__(self) -> bool:
         return bool(self._updates)
+
+    @property
+    def are_apart(self) -> bool:
+        """Whether weights are sharded, and this process is in no block of `gathered`."""
+        return bool(self._updates) and not self._open
 
     @property
     def are_gathered(self) -> bool:

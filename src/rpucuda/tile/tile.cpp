@@ -203,6 +203,7 @@ std::vector<std::string> Tile::arrayNames() const {
 }
 
 const PulsedDevice &Tile::array(const std::string &name) const {
+  impl_->requireWeights();
   return impl_->device->array(name).cells();
 }
 

@@ -193,6 +193,7 @@ void requireEnoughWeights(const State &state, int64_t dSize, int64_t xSize) {
 // The present state, unsigned.
 State Tile::collect() const {
   const Impl &t = *impl_;
+  t.requireWeights();
   State state;
   t.saveTo(state);
   state.values["version"] = Value(kVersion);

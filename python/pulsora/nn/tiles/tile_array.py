@@ -301,7 +301,6 @@ class TileArray(StatefulArray):
                 changed then.
             StateError: if other processes have weights of these tiles.
         """
-        self.process_group.require_gathered(self)
         matrix, scales = self._in_cells(weights, scales)
         self.scales = None if scales is None else scales.to(self.device)
         self.changes += 1
@@ -328,6 +327,7 @@ class TileArray(StatefulArray):
         self, weights: Tensor, scales: Tensor | None
     ) -> tuple[NDArray[np.float32], Tensor | None]:
         """Returns checked weights as they go to the cells, and their scales."""
+        self.process_group.require_gathered(self)
         if tuple(weights.shape) != self.shape:
             raise ValueError(
                 f"weights have shape {list(weights.shape)}; expected {list(self.shape)}"

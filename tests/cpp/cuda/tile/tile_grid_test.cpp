@@ -255,8 +255,11 @@ TEST(CudaTileGrid, Property36_TilesUpdatedElsewhereHaveTheSameBits) {
       const ChangedParts parts = step % 2 == 0 ? ChangedParts::All : ChangedParts::Tensors;
       DeviceMatrix changes(context, 1, from.changesSize(tiles, parts));
       from.packChanges(tiles, changes.view().row(0), parts);
+      if (parts == ChangedParts::Tensors) {
+        to.releaseWeights(tiles);
+        to.restoreNumbers(tiles, from.changedNumbers(tiles));
+      }
       to.unpackChanges(tiles, {changes.view().data, changes.cols}, parts);
-      if (parts == ChangedParts::Tensors) to.restoreNumbers(tiles, from.changedNumbers(tiles));
     };
     for (; step < 4; ++step) {
       const Batch batch =

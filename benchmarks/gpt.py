@@ -3,14 +3,15 @@
 
     python benchmarks/gpt.py [--ranks 1 2] [--layers 12] [--width 768] [--rows 16] [--tokens 256]
         [--only NAME ...] [--tiles 512 0] [--loops plain recorded] [--updates all auto sharded]
-        [--weak] [--frozen] [--steps 10] [--out FILE]
+        [--weights all sharded] [--weak] [--frozen] [--steps 10] [--out FILE]
 
 A GPT over bytes (85 million weights in its blocks by default) learns random tokens by SGD: mean
 cross entropy, rows x tokens in a global batch. With --weak every process has so many rows. The
 matrices of the blocks are analog, in tiles of 512 x 512 at most, or one tile a matrix (0);
 embeddings, layer norms and the last layer are digital. Digital controls: float32, TF32 and autocast
 with bfloat16; DistributedDataParallel where there are several processes (NCCL). --updates says who
-makes the pulses then (`pulsora.distributed.prepare`); "sharded" is cells="sharded".
+makes the pulses then (`pulsora.distributed.prepare`); "sharded" is cells="sharded". --weights says
+who stores the weights; with "sharded" pulses are shared, and the loop is the plain one.
 
 Times are in milliseconds of a step, the least of three rounds. Memory is that of the first GPU, in
 GiB: the most that torch has allocated, and what the card has in use. "Made" is the time to make and
@@ -23,6 +24,7 @@ but that.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import hashlib
 import json
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 BYTES = 256
+WAYS = {"sharded": {"cells": "sharded"}, "weights sharded": {"weights": "sharded"}}
 DIGITAL = ("digital float32", "digital TF32", "digital bfloat16")
 CONFIGS: dict[str, pl.TileConfig] = {
     "SoftBounds": pl.SingleConfig(device=pl.devices.SoftBounds()),
@@ -124,9 +127,8 @@ class Case:
             if options.frozen:
                 _freeze(model)
             if size > 1:
-                shards = case["updates"] == "sharded"
-                ways = {"cells": "sharded"} if shards else {"updates": case["updates"]}
-                pl.distributed.prepare(model, **ways)
+                updates = case["updates"]
+                pl.distributed.prepare(model, **WAYS.get(updates, {"updates": updates}))
             self.optimizer: torch.optim.Optimizer = pl.optim.AnalogSGD(model.parameters(), lr=0.01)
         else:
             self.optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -173,7 +175,10 @@ class Case:
             return 1000.0 * (time.perf_counter() - begin) / count
 
         steps(5)
-        weights = digest(self.model)
+        with contextlib.ExitStack() as stack:
+            if size > 1 and self.case["what"] in CONFIGS:
+                stack.enter_context(pl.distributed.gathered(self.model))
+            weights = digest(self.model)
         ms = min(steps(options.steps) for _ in range(3))
         free, total = torch.cuda.mem_get_info()
         return {
@@ -187,13 +192,20 @@ class Case:
         }
 
 
+def ways_of(options: argparse.Namespace, loop: str) -> list[str]:
+    """Choices of `updates`, and of sharded weights, in several processes."""
+    found: list[str] = options.updates if "all" in options.weights else []
+    is_sharded = "sharded" in options.weights and loop == "plain"
+    return found + ["weights sharded"] * is_sharded
+
+
 def cases(options: argparse.Namespace, size: int) -> list[dict[str, Any]]:
     """The cases that are measured in so many processes."""
     found = [{"what": n, "tiles": "", "loop": "plain", "updates": ""} for n in DIGITAL]
     for name in CONFIGS:
         for tiles in options.tiles:
             for loop in options.loops:
-                ways = options.updates if size > 1 else ["all"]
+                ways = ways_of(options, loop) if size > 1 else ["all"]
                 found += [{"what": name, "tiles": tiles, "loop": loop, "updates": w} for w in ways]
     return [each for each in found if not options.only or each["what"] in options.only]
 
@@ -257,6 +269,7 @@ def main() -> int:
                         default=["plain", "recorded"])  # fmt: skip
     parser.add_argument("--updates", nargs="+", choices=["all", "shared", "auto", "sharded"],
                         default=["auto"])  # fmt: skip
+    parser.add_argument("--weights", nargs="+", choices=["all", "sharded"], default=["all"])
     parser.add_argument("--weak", action="store_true")
     parser.add_argument("--frozen", action="store_true")
     parser.add_argument("--steps", type=int, default=10)

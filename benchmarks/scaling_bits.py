@@ -5,8 +5,9 @@
 
 A perceptron, a convolutional network and a transformer, on SoftBounds, ReRamSB and LRTT, learn
 random rows by SGD: mean cross entropy, 32 rows in a global batch, tiles of at most 24 x 24. Pulses
-are made by all processes, or shared. On GPUs (NCCL, one each) steps are recorded as well, and on a
-CPU (gloo) a process computes in one thread.
+are made by all processes, or shared; then cells, or cells and weights, may be sharded. On GPUs
+(NCCL, one each) steps are recorded as well, unless weights are sharded, and on a CPU (gloo) a
+process computes in one thread.
 
 The digests of all analog weights have to be those of one process, on every rank. A state of half
 the steps by the most processes is loaded by one process, which makes the other half, and a state by
@@ -16,6 +17,7 @@ one process is loaded by the others. Prints a table; the exit status is 1 where 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import itertools
 import json
@@ -33,6 +35,12 @@ from pulsora.training_step import TrainingStep
 
 ROWS, CLASSES = 32, 10
 TILES = {"max_input_size": 24, "max_output_size": 24}
+WAYS = {
+    "all": {"updates": "all"},
+    "shared": {"updates": "shared"},
+    "cells sharded": {"cells": "sharded"},
+    "weights sharded": {"weights": "sharded"},
+}
 CONFIGS: dict[str, pl.TileConfig] = {
     "SoftBounds": pl.SingleConfig(device=pl.devices.SoftBounds()),
     "ReRamSB": pl.SingleConfig(device=pl.presets.ReRamSB()),
@@ -87,13 +95,13 @@ class Run:
     """A model of a case on this process, and its steps."""
 
     def __init__(self, case: tuple[str, ...], rank: int, size: int, device: str) -> None:
-        network, config, updates, loop = case
+        network, config, way, loop = case
         self.rank, self.size, self.device = rank, size, device
         torch.manual_seed(1)
         model = pl.convert_to_analog(NETWORKS[network](), CONFIGS[config], seed=1, **TILES)
         self.model = model.to(device)
         if size > 1:
-            pl.distributed.prepare(self.model, updates=updates)
+            pl.distributed.prepare(self.model, **WAYS[way])
         self.optimizer = pl.optim.AnalogSGD(self.model.parameters(), lr=0.05)
         self.recorded = None
         if loop == "recorded":
@@ -112,13 +120,20 @@ class Run:
             self.optimizer.zero_grad()
             nn.functional.cross_entropy(self.model(x), y).backward()
             self.optimizer.step()
-        return digest(self.model)
+        with self.whole():
+            return digest(self.model)
+
+    def whole(self) -> contextlib.AbstractContextManager[None]:
+        """A block in which this process has all weights."""
+        prepared = self.size > 1
+        return pl.distributed.gathered(self.model) if prepared else contextlib.nullcontext()
 
 
 def cases(device: str) -> list[tuple[str, ...]]:
-    """Networks, configurations, who makes the pulses, and the kind of loop."""
+    """Networks, configurations, what processes share, and the kind of loop."""
     loops = ("plain", "recorded") if device == "cuda" else ("plain",)
-    return list(itertools.product(NETWORKS, CONFIGS, ("all", "shared"), loops))
+    found = itertools.product(NETWORKS, CONFIGS, WAYS, loops)
+    return [each for each in found if each[2:] != ("weights sharded", "recorded")]
 
 
 def worker(rank: int, size: int, folder: str, options: argparse.Namespace, load: int) -> None:
@@ -145,8 +160,9 @@ def worker(rank: int, size: int, folder: str, options: argparse.Namespace, load:
             found[name] = run.steps(half, options.steps)
             continue
         run.steps(0, half)
-        if rank == 0:
-            torch.save(run.model.state_dict(), f"{folder}/{name}-{size}.pt")
+        with run.whole():
+            if rank == 0:
+                torch.save(run.model.state_dict(), f"{folder}/{name}-{size}.pt")
         found[name] = run.steps(half, options.steps)
     Path(folder, f"{size}-{load}-{rank}.json").write_text(json.dumps(found))
     if size > 1:

@@ -6,7 +6,8 @@
 #   CUDA_ARCHITECTURES names what is built ("90").
 # First the same bits are asked of every number of GPUs (benchmarks/scaling_bits.py); then a GPT of
 # 85 million and one of 1.5 billion weights are timed beside digital torch (benchmarks/gpt.py):
-# with one global batch (strong), and with one for each GPU (weak).
+# with one global batch (strong), and with one for each GPU (weak). The last sections shard the
+# weights over the GPUs: whether the bits of the GPT stay, and its time and memory.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -64,5 +65,17 @@ section "1.5 billion weights, one global batch" benchmarks/gpt.py "${common[@]}"
   --only "digital float32" LRTT
 section "1.5 billion weights, 4 x 256 tokens a GPU" benchmarks/gpt.py "${common[@]}" "${billion[@]}" --rows 4 --weak \
   --only "digital float32" LRTT
+sharded=(--ranks "${ranks[@]}" --loops plain --steps $steps --weights all sharded --updates auto)
+section "Weights sharded, 85 million, the same bits" benchmarks/gpt.py "${sharded[@]}" "${million85[@]}" --frozen \
+  --only SoftBounds LRTT
+section "Weights sharded, 1.5 billion weights, 4 x 256 tokens a GPU" benchmarks/gpt.py "${sharded[@]}" \
+  "${billion[@]}" --rows 4 --weak --only LRTT
+if [ "$most" -ge 4 ]; then
+  billions=(--layers 32 --width 4096)
+  [ $quick = 1 ] && billions=(--layers 2 --width 4096)
+  sizes=(4) && [ "$most" = 8 ] && sizes=(4 8)
+  section "Weights sharded, 6.4 billion weights, 8 x 256 tokens in all" benchmarks/gpt.py --ranks "${sizes[@]}" \
+    --loops plain --steps $steps --weights sharded "${billions[@]}" --rows 8 --only LRTT
+fi
 cat "$results"
 exit $failed

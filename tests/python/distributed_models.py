@@ -149,7 +149,7 @@ def step_and_exchange(model: nn.Module, optimizer: torch.optim.Optimizer) -> Non
         mock.patch.object(ProcessGroup, "stepped"),
     ):
         optimizer.step()
-    shared = [array for array in group._arrays if id(array) in group.updates]
+    shared = [array for array in group._arrays.values() if id(array) in group.updates]
     if shared:
         group.recorded_exchange(shared).exchange_numbers()
     group.stepped()

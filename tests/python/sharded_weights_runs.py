@@ -242,6 +242,8 @@ def run_all(world: World) -> dict[str, Any]:
     recording = dataclasses.replace(world, recorded=[])
     found["training steps"] = {run.__name__: run(recording) for run in cases.SIMPLE}
     found["memory"] = {"single": memory(world, SINGLE), "lrtt": memory(world, LRTT)}
+    apart = dataclasses.replace(world, weights="all")
+    found["digital"] = [cases.with_digital(each) for each in (apart, world)]
     if world.size == 2:
         found["refusals"] = refusals(world)
     return found

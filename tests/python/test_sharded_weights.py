@@ -77,6 +77,12 @@ def test_training_steps_with_sharded_weights_have_the_bits_of_one_process(
     assert [found["training steps"][run.__name__] for found in pair] == [wanted, wanted]
 
 
+def test_digital_layers_are_averaged_beside_sharded_weights(pair: list[dict[str, Any]]) -> None:
+    whole, shared = pair[0]["digital"]
+    assert whole == shared
+    assert pair[0]["digital"] == pair[1]["digital"]
+
+
 @pytest.mark.parametrize("kind", ["single", "lrtt"])
 def test_each_rank_stores_the_weights_of_its_layers_alone(
     kind: str, pair: list[dict[str, Any]]

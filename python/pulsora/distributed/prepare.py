@@ -189,8 +189,8 @@ def gathered(model: nn.Module) -> Iterator[None]:
     """Has the weights of all layers on all ranks in the block, if `prepare` has sharded them.
 
     All ranks have to enter it, and leave it before the next step. In the block a rank may read
-    weights, states and statistics, save the model, or evaluate alone. What is written (`set_weights`,
-    `load_state_dict`) has to be written on all ranks. The memory is that of the whole model.
+    weights, states and statistics, save the model, or evaluate alone. What is written
+    (`set_weights`) has to be written on all ranks. The memory is that of the whole model.
 
     Args:
         model: A prepared model, or a DistributedDataParallel around it.

@@ -337,12 +337,11 @@ void InferenceDevice::countHardware(const Counters &c, HardwareCounts &counts) c
 }
 
 Value::Map InferenceDevice::statistics(const Context &context) const {
-  Value::Map values = {
-      {"pulses", Value(0)},
-      {"saturated_cells", Value(0)},
-      {"memory_bytes", Value(static_cast<uint64_t>(memoryBytes()))},
-      {"devices", Value(cells() * devicesOfCell() + column_.size())},
-      {"compensation", Value(meanOf(compensation(context)))}};
+  Value::Map values = {{"pulses", Value(0)},
+                       {"saturated_cells", Value(0)},
+                       {"memory_bytes", Value(static_cast<uint64_t>(memoryBytes()))},
+                       {"devices", Value(cells() * devicesOfCell() + column_.size())},
+                       {"compensation", Value(meanOf(compensation(context)))}};
   if (status_ != Status::Programmed) return values;
   addWriteStatistics(context, values);
   // The programming error relative to the weights: squares of the difference over squares.

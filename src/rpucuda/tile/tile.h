@@ -107,8 +107,7 @@ class Tile final {
 
   /// Names of the tile's pulsed arrays, in order: "visible" first; none for floating-point weights.
   std::vector<std::string> arrayNames() const;
-  /// The array called `name`, until the weights are released; ConfigError if the tile has none, here
-  /// and below.
+  /// The array called `name`; ConfigError if the tile has none, here and below.
   const PulsedDevice &array(const std::string &name) const;
   void getArray(const std::string &name, MatrixView<float> out) const;
   /// Writes one array digitally, each cell within its bounds; other arrays stay.

@@ -190,8 +190,8 @@ uint64_t LineTransfer::clipped(const Context &context) const {
 }
 
 size_t LineTransfer::memoryBytes() const {
-  return sums_.heldBytes() + means_.heldBytes() + references_.heldBytes() +
-         lineSigns_.heldBytes() + otherSigns_.heldBytes();
+  return sums_.heldBytes() + means_.heldBytes() + references_.heldBytes() + lineSigns_.heldBytes() +
+         otherSigns_.heldBytes();
 }
 
 void LineTransfer::saveTo(const Context &context, State &state, const std::string &prefix) const {

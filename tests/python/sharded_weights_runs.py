@@ -76,7 +76,7 @@ def only_forward(world: World) -> dict[str, Any]:
         optimizer.step()
         with torch.no_grad():
             # The same rows on each rank, whose noise is that of one process.
-            seen += [model(data(step, rows, 12)).tolist() for rows in (1, 5)]
+            seen += [model(data(step, m, 12).to(world.device)).tolist() for m in (1, 5)]
     return outcome(model) | {"seen": seen}
 
 
@@ -244,7 +244,7 @@ def run_all(world: World) -> dict[str, Any]:
     found["memory"] = {"single": memory(world, SINGLE), "lrtt": memory(world, LRTT)}
     apart = dataclasses.replace(world, weights="all")
     found["digital"] = [cases.with_digital(each) for each in (apart, world)]
-    if world.size == 2:
+    if world.size == 2 and world.device == "cpu":
         found["refusals"] = refusals(world)
     return found
 

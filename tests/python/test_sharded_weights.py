@@ -18,6 +18,7 @@ from torch import nn
 import distributed_cases as cases
 import pulsora as pl
 import sharded_weights_runs as sharded
+from conftest import DEVICES
 from distributed_models import World, mlp, outcome, train
 from pulsora import distributed
 from pulsora.distributed.process_group import ProcessGroup
@@ -29,11 +30,12 @@ if TYPE_CHECKING:
 NAMES = [name for name in (*cases.EXACT, *cases.EXACT_OF_TWO) if name != "penalised"]
 
 
-def processes(count: int, folder: Path) -> list[dict[str, Any]]:
+def processes(count: int, folder: Path, device: str = "cpu") -> list[dict[str, Any]]:
     """The results of each of several processes in all runs."""
-    torch.save(train(World(), mlp(), range(2)).state_dict(), folder / "begun.pt")
+    begun = train(World(device=device), mlp(), range(2))
+    torch.save(begun.state_dict(), folder / "begun.pt")
     done = subprocess.run(  # noqa: S603 - our own program
-        [sys.executable, Path(sharded.__file__), str(count), folder, "cpu"],
+        [sys.executable, Path(sharded.__file__), str(count), folder, device],
         capture_output=True,
         text=True,
         timeout=120,
@@ -54,9 +56,10 @@ def pair(folder: Path) -> list[dict[str, Any]]:
 
 
 @cache
-def by_one(name: str, folder: Path) -> dict[str, Any]:
+def by_one(name: str, folder: Path, device: str = "cpu") -> dict[str, Any]:
     """The result of a single process, without `prepare`."""
-    return (cases.EXACT | cases.EXACT_OF_TWO | sharded.EXACT)[name](World(folder=folder))
+    run = (cases.EXACT | cases.EXACT_OF_TWO | sharded.EXACT)[name]
+    return run(World(folder=folder, device=device))
 
 
 @pytest.mark.parametrize("reshards", [True, False])
@@ -157,6 +160,22 @@ def test_what_needs_all_weights_asks_for_a_block(
 ) -> None:
     for found in pair:
         assert re.match(message, found["refusals"][name]), found["refusals"][name]
+
+
+@pytest.mark.skipif("cuda" not in DEVICES, reason="needs a GPU")
+def test_sharded_weights_on_gpus_have_the_bits_of_one(tmp_path: Path) -> None:
+    """Two processes with a GPU each (NCCL) if there are two GPUs, or else on one GPU (gloo)."""
+    pair = processes(2, tmp_path, "cuda")
+    wrong = []
+    for name in [*NAMES, *sharded.EXACT]:
+        wanted = by_one(name, tmp_path, "cuda")
+        for reshards in ("True", "False"):
+            wrong += [(name, reshards) for found in pair if found[reshards][name] != wanted]
+    assert wrong == []
+    for found in pair:
+        for kind in ("single", "lrtt"):
+            sizes = found["memory"][kind]
+            assert 2 * sum(sizes["stepped"]) == sum(sizes["whole"])
 
 
 @pytest.mark.nightly

@@ -382,11 +382,9 @@ class AnalogModule(WeightCarrier):
 
     def calibrate(self, pulses: int = 0) -> list[dict[str, float]]:
         """Programs the references of all tiles to symmetric points (`Tile.calibrate`)."""
-        tiles = self.tiles.whole_tiles()
         if isinstance(self.held, FollowedWeights):
             self.held.follow(self.carrier)
-        self.tiles.changes += 1
-        return [tile.calibrate(pulses) for tile in tiles]
+        return self.tiles.calibrate(pulses)
 
     def statistics(self) -> list[dict[str, Any]]:
         """Returns the statistics of each tile so far: pulses, transfers and their fidelity."""

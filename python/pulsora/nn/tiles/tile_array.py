@@ -207,6 +207,12 @@ class TileArray(StatefulArray):
         self.process_group.require_gathered(self)
         return list(self)
 
+    def calibrate(self, pulses: int) -> list[dict[str, float]]:
+        """Programs the references of all tiles to symmetric points (`Tile.calibrate`)."""
+        tiles = self.whole_tiles()
+        self.changes += 1
+        return [tile.calibrate(pulses) for tile in tiles]
+
     def lines(self, row: int, col: slice) -> slice:
         """Returns the columns of x for columns `col` of the block of a row of tiles."""
         start = row * self.groups // len(self.rows) * self.shape[1]

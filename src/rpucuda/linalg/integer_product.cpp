@@ -13,8 +13,8 @@
 namespace pulsora {
 namespace {
 
-// A task multiplies at most kBlockRows rows by some vectors of outputs, one vector and kDepth inputs
-// at a time: 16 KiB of weights, as many of digits, and 32 KiB of sums.
+// A task multiplies at most kBlockRows rows by some vectors of outputs, one vector and kDepth
+// inputs at a time: 16 KiB of weights, as many of digits, and 32 KiB of sums.
 constexpr int64_t kBlockRows = 256;
 constexpr int64_t kBlockCols = 256;
 constexpr int64_t kDepth = 256;
@@ -22,8 +22,9 @@ constexpr int64_t kLargestSum = (int64_t{1} << 31) - 1;
 constexpr int kMaxLanes = IntegerKernel::kMaxLanes;
 
 // Up to kFewRows rows have the sums of many outputs in memory, kFewSums for each digit, and the
-// weights pass once, input by input where they lie so. (2 KiB from row to row, as in an array of 512
-// outputs, is the worst distance for a cache.) kFewDepth inputs are summed before digits are joined.
+// weights pass once, input by input where they lie so. (Steps of 2 KiB from row to row, as in an
+// array of 512 outputs, are the worst for a cache.) kFewDepth inputs are summed before digits are
+// joined.
 constexpr int64_t kFewRows = 8;
 constexpr int64_t kFewSums = 2048;
 constexpr int64_t kFewDepth = 2048;

@@ -6,6 +6,7 @@
         [--data /usr/share/datasets/fashion-mnist] [--out FILE.jsonl]
     python benchmarks/transfer_every.py --table FILE.jsonl
     python benchmarks/transfer_every.py --lengths FILE.jsonl
+    python benchmarks/transfer_every.py --merges FILE.jsonl
 
 784-128-10 with a sigmoid learns Fashion-MNIST by LRTT with its defaults, on all eight presets, with
 three batch sizes and lengths of a run. Transfers are made by hand, by the rule of
@@ -13,14 +14,18 @@ three batch sizes and lengths of a run. Transfers are made by hand, by the rule 
 right after stand beside them. These are of exact products with the effective weights, so that noise
 of reads does not hide what a transfer costs. (The tests show that the rule below is the library's.)
 
-A run is read twice, after a quarter and at its end: the accuracy of the model, and in brackets that
-of W alone after `pulsora.merge` of a copy. The columns of the table before these are of "auto": the
+A run is read after an eighth, a quarter, a half and at its end: the accuracy of the model, and in
+brackets that of W alone after `pulsora.merge` of a copy (in the table, after a quarter and at the
+end). The columns of the table before these are of "auto": the
 number of transfers of each tile, and the points lost in one, at most, at most after the first 100
 mini-batches, and on average. The last column has the same two readings of the fixed schedule.
 
 `--lengths` prints another table: the most points lost in a transfer of the fixed schedule, which is
 the default, over all transfers of runs of so many mini-batches. A run of --steps contains the
 shorter ones.
+
+`--merges` prints the largest losses of merges: of W alone after `pulsora.merge(model)`, and after
+`pulsora.merge(model, batches)` with the first 1000 images of training.
 
 A difference of two accuracies of 10000 images has an error of sqrt(n) / 100 points, where n images
 changed between right and wrong: 0.1 to 0.2 points. `--learnt` writes n down, and reads the 60000
@@ -150,10 +155,11 @@ def run(task: tuple[str, int, str, int, int | None, bool, str, str]) -> dict[str
                 both.append(int((before[0] != after[0]).sum()))
                 both += [percent(each[1]) for each in (before, after)]
             pairs.append((step + 1, len(due), *both))
-        if step + 1 in {steps // 4, steps}:
-            alone = copy.deepcopy(model)
+        if step + 1 in {steps // 8, steps // 4, steps // 2, steps}:
+            alone, made_up = copy.deepcopy(model), copy.deepcopy(model).eval()
             pl.merge(alone)
-            ends.append((step + 1, accuracy(model), accuracy(alone)))
+            pl.merge(made_up, train_x[:1000].split(250))
+            ends.append((step + 1, *map(accuracy, (model, alone, made_up))))
     return {
         "preset": preset,
         "batch": batch,
@@ -187,8 +193,8 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
             str(kind[1]),
             ", ".join(f"{fmean(each):.0f}" for each in counts),
             f"{max(losses):.2f}, {max(later):.2f}, {fmean(losses):.2f}",
-            *(accuracies(auto, place) for place in (0, 1)),
-            "; ".join(accuracies(fixed, place) for place in (0, 1) if fixed),
+            *(accuracies(auto, part) for part in (4, 1)),
+            "; ".join(accuracies(fixed, part) for part in (4, 1) if fixed),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
@@ -224,9 +230,32 @@ def losses_by_length(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def accuracies(rows: list[dict[str, Any]], place: int) -> str:
-    """The mean accuracy of the model, and that of W alone in brackets."""
-    model, alone = (fmean(r["ends"][place][i] for r in rows) for i in (1, 2))
+def merges(rows: list[dict[str, Any]]) -> list[str]:
+    """A row for each kind of cells and batch size: largest losses of merges, and of means at ends.
+
+    The last column has means over seeds at the end of the runs: of the model, of W alone, and of W
+    alone where other cells make up for those out of reach.
+    """
+    lines = [
+        "| cells | batch | seeds | W alone | made up | at the end |",
+        "|---|---|---|---|---|---|",
+    ]
+    some = [r for r in rows if len(r["ends"][0]) == 4]
+    kinds = dict.fromkeys((r["preset"], r["batch"]) for r in some)
+    for kind in sorted(kinds, key=lambda kind: (PRESETS.index(kind[0]), kind[1])):
+        own = [r for r in some if (r["preset"], r["batch"]) == kind]
+        ends = [end for r in own for end in r["ends"]]
+        losses = [f"{max(end[1] - end[i] for end in ends):.2f}" for i in (2, 3)]
+        last = [f"{fmean(r['ends'][-1][i] for r in own):.2f}" for i in (1, 2, 3)]
+        cells = [kind[0], str(kind[1]), str(len(own)), *losses, ", ".join(last)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def accuracies(rows: list[dict[str, Any]], part: int) -> str:
+    """The mean accuracy of the model after a part of the run, and that of W alone in brackets."""
+    ends = [end for r in rows for end in r["ends"] if end[0] == r["mini_batches"] // part]
+    model, alone = (fmean(end[i] for end in ends) for i in (1, 2))
     return f"{model:.1f} ({alone:.1f})"
 
 
@@ -245,9 +274,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="a line of JSON per run; runs in it are kept")
     parser.add_argument("--table", type=Path, help="only print the table of such a file")
     parser.add_argument("--lengths", type=Path, help="only print the losses by length of such")
+    parser.add_argument("--merges", type=Path, help="only print the losses of merges of such")
     chosen = parser.parse_args()
-    held = chosen.table or chosen.lengths or chosen.out
-    only_print = chosen.table or chosen.lengths
+    only_print = chosen.table or chosen.lengths or chosen.merges
+    held = only_print or chosen.out
     lines = held.read_text().splitlines() if held and held.is_file() else []
     rows = [json.loads(line) for line in lines]
     names = ("preset", "batch", "transfer_every", "seed")
@@ -267,7 +297,9 @@ def main() -> None:
             if chosen.out:
                 with chosen.out.open("a") as file:
                     file.write(json.dumps(row) + "\n")
-    print("\n".join(losses_by_length(rows) if chosen.lengths or chosen.steps else table(rows)))
+    by_length = chosen.lengths or chosen.steps
+    show = merges if chosen.merges else losses_by_length if by_length else table
+    print("\n".join(show(rows)))
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ check() { # check NAME TOOL TESTS
 # refuses to run in several processes.
 named=(accumulation_conv adapter_gradients adc_gains adapter_span asymmetric batch_noise batch_step bench capture computed_cells
   conversion_outputs 'cuda*'
-  evaluation 'forecast_*' gated_adapter gpu_source hardware_aware held_rows hugging_face hybrid_runs in_backward inference 'loops_*' 'lowrank*'
+  evaluation 'forecast_*' gated_adapter gpu_source hardware_aware held_rows hugging_face hybrid_runs in_backward inference 'loops_*' 'lowrank*' merge
   'peft*' programming pulse_writing readapt recorded_constants recorded_draws recorded_gates reseed retention scratch single_span solved_wires step_graph steps tile_grid torch_conv torch_cuda torch_recurrent training_step
   automatic_transfers hardware_counts integer_reads integer_reads_on_gpus mixed_precision noise_source transfer vector_cells verify_read weight_penalties weight_scaling write_verify)
 python_tests() {

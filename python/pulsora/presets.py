@@ -6,8 +6,8 @@ pulsed low-rank adapter. Six of them have `EcRamPair()` and `EcRamQuad()`, two a
 act as one weight, and chains of arrays (`transfer_presets`): `EcRamTikiTaka()`, `EcRamTTv2()`,
 `EcRamChoppedTTv2()`, `EcRamAGAD()`. Eight have mixed precision (`mixed_precision_presets`):
 `EcRamMixedPrecision()`. `PCMPair()` has two arrays of cells that can only grow. `StandardHWA()`,
-`AnalogFoundation()` and `ReRamCMO()` are arrays that are programmed once. All take any setting of
-the configuration.
+`AnalogFoundation()`, `ReRamCMO()`, `RRAMMilo()` and `SONOS()` are arrays that are programmed once.
+All take any setting of the configuration.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from pulsora.config import LRTTConfig, OneSidedConfig, SingleConfig, VectorConfig
+from pulsora.crosssim_presets import SONOS, RRAMMilo
 from pulsora.devices import (
     DEVICES,
     ONE_SIDED,
@@ -78,6 +79,7 @@ __all__ = [
     "DEVICES",
     "ONE_SIDED",
     "PCM",
+    "SONOS",
     "AnalogFoundation",
     "Capacitor",
     "CapacitorAGAD",
@@ -125,6 +127,7 @@ __all__ = [
     "IdealizedTikiTaka",
     "PCMMixedPrecision",
     "PCMPair",
+    "RRAMMilo",
     "ReRamCMO",
     "ReRamES",
     "ReRamESAGAD",

@@ -28,6 +28,7 @@ ROOMS = [
     "tiki_taka",
     "transfer_presets",
     "inference_presets",
+    "crosssim_presets",
     "mixed_precision_presets",
     "presets",
     "tile",

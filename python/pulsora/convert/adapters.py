@@ -4,45 +4,117 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from pulsora.convert.unreachable import Inputs, Unreachable
 from pulsora.nn.base import AnalogModule
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from torch import nn
 
-    from pulsora.tile.adapter import Adapter
+    from pulsora.nn.tiles.tile_array import TileArray
 
 __all__ = ["merge"]
 
+_REVISIONS = 2  # of the weights of cells that make up for others; a few of these miss too
 
-def merge(model: nn.Module) -> dict[str, list[dict[str, Any]]]:
+
+@torch.no_grad()
+def merge(
+    model: nn.Module, batches: Iterable[Any] | None = None
+) -> dict[str, list[dict[str, Any]]]:
     """Writes the adapters of all LRTT layers into W, in place, and leaves A at 0.
 
     W alone is then the weight, to deploy it whenever training stops. Training can go on from there.
     Tiles without an adapter stay as they are.
 
+    Some weights may lie beyond the bounds of their cells, above all after a long training: what
+    their cells cannot hold has stayed in the adapter so far. With `batches`, other cells of the
+    same row make up for it. They are programmed to the weights for which the outputs of the row
+    differ least, in the mean square over these inputs, from those of before.
+
     Args:
-        model: A model with LRTT layers, on any device.
+        model: A model with LRTT layers, on any device. In eval(), if there are batches.
+        batches: Inputs of the model, to make up for cells out of reach; of pairs (input, target)
+            the input. Some hundred samples are enough.
 
     Returns:
-        For each analog layer with adapters, by its name, the statistics of the transfer of each of
-        its tiles (`Tile.adapter.transfer_stats`): `error` is the root mean square of target -
-        weight over cells, `outside_cells` the number that ended farther from their target than the
-        tolerance.
+        For each analog layer with adapters, by its name, the statistics of the last transfer of
+        each of its tiles (`Tile.adapter.transfer_stats`): `error` is the root mean square of
+        target - weight over cells, `outside_cells` the number that ended farther from their target
+        than the tolerance. With batches there are up to three transfers.
 
     Raises:
-        ValueError: If no layer has an adapter; nothing has changed then.
+        ValueError: If no layer has an adapter. With batches, also if the model is in training mode,
+            if a layer's transfers are not made by program and verify, if it gets no input but 0, or
+            if several processes train it. Nothing has changed then.
     """
-    adapted: dict[str, list[Adapter]] = {}
+    arrays: dict[str, TileArray] = {}
     seen: set[int] = set()  # tiles that several layers share are merged once
     for name, layer in model.named_modules():
         if isinstance(layer, AnalogModule) and id(layer.tiles) not in seen:
             seen.add(id(layer.tiles))
-            adapters = [tile.adapter for tile in layer.tiles if tile.adapter is not None]
-            if adapters:
-                adapted[name] = adapters
-    if not adapted:
+            if any(tile.adapter is not None for tile in layer.tiles):
+                arrays[name] = layer.tiles
+    if not arrays:
         raise ValueError(
             "the model has no layer with an LRTT adapter, so that there is nothing to merge: W is "
             "the whole weight already"
         )
-    return {name: [each.merge() for each in adapters] for name, adapters in adapted.items()}
+    if batches is None:
+        return {name: _merged(array) for name, array in arrays.items()}
+    inputs = _inputs(model, arrays, batches)
+    report = {}
+    for name, array in arrays.items():
+        cells = Unreachable(array, inputs.pop(name))
+        report[name] = _merged(array)
+        for _ in range(_REVISIONS):
+            if not cells.look():
+                break
+            report[name] = _merged(array, cells.aims)
+    return report
+
+
+def _inputs(
+    model: nn.Module, arrays: dict[str, TileArray], batches: Iterable[Any]
+) -> dict[str, Inputs]:
+    """Returns the inputs of arrays by their names, after checks."""
+    if model.training:
+        raise ValueError(
+            "the model is in training mode; call eval(), so that its inputs are those it will see"
+        )
+    for name, array in arrays.items():
+        if array.process_group.gathers:
+            raise ValueError(
+                f"layer '{name}' is trained by several processes; merge a copy of the model in one "
+                "process, from its saved state, or leave out batches"
+            )
+        if any(tile.adapter is None or tile.adapter.tolerance == 0.0 for tile in array):
+            raise ValueError(
+                f"layer '{name}' has transfers that lead no cell to a target; choose "
+                "transfer_mode='write_verify', or leave out batches"
+            )
+    with Inputs.of(arrays) as inputs:
+        for batch in batches:
+            x = batch[0] if isinstance(batch, tuple | list) else batch
+            model(**x) if isinstance(x, dict) else model(x)
+    for name, given in inputs.items():
+        if given.is_zero():
+            raise ValueError(
+                f"layer '{name}' got no input but 0; give batches of data as the model will see"
+            )
+    return inputs
+
+
+def _merged(array: TileArray, weights: torch.Tensor | None = None) -> list[dict[str, Any]]:
+    """Merges the adapters of an array, with weights of it that its cells get; their statistics."""
+    values = None
+    if weights is not None:
+        values = (weights if array.scales is None else weights / array.scales[:, None]).cpu()
+    return [
+        tile.adapter.merge(None if values is None else values[row, col].contiguous().numpy())
+        for row, col, tile in array.parts()
+        if tile.adapter is not None
+    ]

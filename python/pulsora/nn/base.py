@@ -351,6 +351,8 @@ class AnalogModule(WeightCarrier):
             flat = nn.functional.pad(blocks, (0, 1), value=1.0).reshape(-1, groups * columns)
         if patches is not None:
             patches = patches._replace(groups=groups, has_ones=self.analog_bias)
+        if tiles.seen is not None:
+            tiles.seen(flat.detach())
         flat_weights = None if gate is None else flat_gate(gate, x)
         added = bias if scaling is None else None
         if self.held is not None:

@@ -137,16 +137,32 @@ class Adapter:
         """Transfers the adapter into W now and reinitialises it; the schedule does not change."""
         self._core.transfer()
 
-    def merge(self) -> dict[str, Any]:
+    @property
+    def tolerance(self) -> float:
+        """Error of a cell that program and verify accept, in units of W; 0 for other transfers.
+
+        It is `transfer_tolerance`, or two standard deviations of a reading where these are more.
+        """
+        return self._core.adapter_tolerance
+
+    def merge(self, weights: Array | None = None) -> dict[str, Any]:
         """Transfers the adapter into W and leaves A at 0, so that W is the whole weight.
 
         To deploy W alone, whenever training stops. Training can go on from there. `keep_rest` has
         no effect on this transfer.
 
+        Args:
+            weights: What W gets by program and verify, [d_size, x_size], instead of W + alpha A B.
+
         Returns:
             The statistics of the transfer, as `transfer_stats["last"]`.
+
+        Raises:
+            ConfigError: If weights are given with another `transfer_mode` than "write_verify";
+                nothing has changed then.
+            InputError: For a wrong shape, or values that are not finite; nothing has changed then.
         """
-        self._core.merge_adapter()
+        self._core.merge_adapter(weights)
         return self.transfer_stats["last"]
 
     def set_reinit_vectors(self, vectors: Array) -> None:

@@ -15,6 +15,9 @@ class GatedAdapter {
 
   /// Number K of the adapter's components.
   virtual int64_t rank() const = 0;
+  /// The error of a cell that transfers by program and verify accept: the tolerance, or two
+  /// deviations of a reading where these are more. 0 for other transfers.
+  virtual float tolerance() const = 0;
 
   /// y = W x + alpha A (gate .* (B x)) with gate [m, K]. `read` [m, K] gets B x as it was read, for
   /// backwardGated(). ConfigError if the device's settings do not allow a gate.
@@ -35,8 +38,10 @@ class GatedAdapter {
   /// Transfers the adapter into W and re-initialises it, whatever the schedule says; the schedule
   /// does not change.
   virtual void transfer(const Context &context) = 0;
-  /// transfer() that leaves no part of the weight in the adapter: A is 0 afterwards.
-  virtual void merge(const Context &context) = 0;
+  /// transfer() that leaves no part of the weight in the adapter: A is 0 afterwards. With `weights`
+  /// [dSize, xSize], W gets these by program and verify instead of what the adapter adds to it;
+  /// ConfigError for settings whose transfers are made otherwise.
+  virtual void merge(const Context &context, MatrixView<const float> weights) = 0;
   /// Sets the directions [K, inputs] that B is initialised from, for settings that need them
   /// (reinit = 'svd'); B is written at once.
   virtual void setReinitVectors(const Context &context, MatrixView<const float> vectors) = 0;

@@ -223,14 +223,15 @@ void LRTTTransferDevice::reserveTransfer(const Context &context) {
   adapter_->reserveReinit(context);
 }
 
-void LRTTTransferDevice::transfer(const Context &context, bool keepsRest) {
+void LRTTTransferDevice::transfer(const Context &context, bool keepsRest,
+                                  MatrixView<const float> weights) {
   if (!adapter_) return;
   requireRoom(1, 0);
   reserveTransfer(context);
   Context own = context;  // a transfer happens even if the last inputs were not finite
   own.nonfiniteFlag = nullptr;
   adapter_->meetBounds(own);
-  transfers_->run(own, visible_.cells(), *adapter_);
+  transfers_->run(own, visible_.cells(), *adapter_, weights);
   adapter_->reinit(own);
   if (keepsRest) keepRest(own);
   if (filling_) filling_->restart(own, *adapter_, true);
@@ -247,9 +248,13 @@ void LRTTTransferDevice::keepRest(const Context &context) {
   transfers_->revise(context, visible_.cells(), *adapter_);
 }
 
-void LRTTTransferDevice::merge(const Context &context) {
+void LRTTTransferDevice::merge(const Context &context, MatrixView<const float> weights) {
+  PULSORA_CHECK(ConfigError,
+                !weights.data || settings_.params.transfer_mode == TransferMode::WriteVerify,
+                "weights were given to a merge, but lrtt.transfer_mode writes no cell to a target; "
+                "choose 'write_verify', or merge without weights");
   adapter_->requireRoom(1);
-  transfer(context, false);
+  transfer(context, false, weights);
   if (settings_.params.reinit != Reinit::None) return;
   adapter_->clear(context);
   restartFilling(context);

@@ -73,6 +73,7 @@ class LRTTTransferDevice final : public AnalogDevice, private GatedAdapter {
 
  private:
   int64_t rank() const override { return settings_.rank; }
+  float tolerance() const override { return transfers_->tolerance(); }
   /// ConfigError unless the adapter is injected with inject_io = 'per_array'.
   void forwardGated(const Context &context, MatrixView<const float> x, MatrixView<const float> gate,
                     MatrixView<float> y, MatrixView<float> read, const Counters &c) override;
@@ -83,8 +84,8 @@ class LRTTTransferDevice final : public AnalogDevice, private GatedAdapter {
   void updateGated(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                    MatrixView<const float> gate, float lr, const Counters &c) override;
   void transfer(const Context &context) override { transfer(context, settings_.keepsRest()); }
-  void merge(const Context &context) override;
-  void transfer(const Context &context, bool keepsRest);
+  void merge(const Context &context, MatrixView<const float> weights) override;
+  void transfer(const Context &context, bool keepsRest, MatrixView<const float> weights = {});
   void keepRest(const Context &context);
   void setReinitVectors(const Context &context, MatrixView<const float> vectors) override;
 

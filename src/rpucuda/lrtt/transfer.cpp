@@ -38,6 +38,11 @@ TransferFactors LRTTTransfer::readFactors(const Context &context, const LRTTAdap
   return {(swap ? b : a).transposed(), (swap ? a : b).transposed()};
 }
 
+float LRTTTransfer::tolerance() const {
+  const float accepted = sender_.rule().program.tolerance;
+  return verifier_ ? std::max(accepted, static_cast<float>(2.0 * verifier_->error())) : accepted;
+}
+
 uint64_t LRTTTransfer::most() const {
   uint64_t sent = sender_.mostTransfers();
   if (verifier_) sent = std::min(sent, verifier_->mostRuns() / 2);
@@ -54,9 +59,10 @@ void LRTTTransfer::reserve(const Context &context, PulsedDevice &visible) {
   sender_.reserve(context, visible);
 }
 
-void LRTTTransfer::run(const Context &context, PulsedDevice &visible, const LRTTAdapter &adapter) {
+void LRTTTransfer::run(const Context &context, PulsedDevice &visible, const LRTTAdapter &adapter,
+                       MatrixView<const float> weights) {
   sender_.run(context, visible, readFactors(context, adapter),
-              {adapter.dFactor(), adapter.xFactor()}, verifier_ ? &*verifier_ : nullptr);
+              {adapter.dFactor(), adapter.xFactor()}, verifier_ ? &*verifier_ : nullptr, weights);
 }
 
 void LRTTTransfer::revise(const Context &context, PulsedDevice &visible,

@@ -24,8 +24,9 @@ class LRTTTransfer {
   }
   /// Reserves storage for run(), which then cannot run out of memory.
   void reserve(const Context &context, PulsedDevice &visible);
-  /// Makes one transfer; the adapter does not change.
-  void run(const Context &context, PulsedDevice &visible, const LRTTAdapter &adapter);
+  /// Makes one transfer; the adapter does not change. `weights` are those of PulseTransfer::run().
+  void run(const Context &context, PulsedDevice &visible, const LRTTAdapter &adapter,
+           MatrixView<const float> weights);
 
   /// PulseTransfer::revise() after the latest transfer, for rows that A holds.
   void revise(const Context &context, PulsedDevice &visible, const LRTTAdapter &adapter);
@@ -38,6 +39,8 @@ class LRTTTransfer {
   /// The reads of lrtt.verify_read = 'analog'; null where cells are read exactly.
   const CellVerifier *verifier() const { return verifier_ ? &*verifier_ : nullptr; }
 
+  /// GatedAdapter::tolerance().
+  float tolerance() const;
   uint64_t count() const { return sender_.count(); }
   /// Number of transfers that there are random numbers for.
   uint64_t most() const;

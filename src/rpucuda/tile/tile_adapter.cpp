@@ -6,6 +6,8 @@ namespace pulsora {
 
 int64_t TileAdapter::rank() const { return adapter_.rank(); }
 
+float TileAdapter::tolerance() const { return adapter_.tolerance(); }
+
 void TileAdapter::forward(MatrixView<const float> x, MatrixView<const float> gate,
                           MatrixView<float> y, MatrixView<float> read, const BatchPart &part) {
   requireShape(x, anyBatch(), {"x_size", tile_.device->xSize()}, "x", "forward");
@@ -65,9 +67,14 @@ void TileAdapter::transfer() {
   adapter_.transfer(tile_.context);
 }
 
-void TileAdapter::merge() {
+void TileAdapter::merge(MatrixView<const float> weights) {
+  if (weights.data) {
+    requireShape(weights, {"d_size", tile_.device->dSize()}, {"x_size", tile_.device->xSize()},
+                 "weights", "merge");
+    tile_.requireFiniteNow(weights, "weights");
+  }
   const ScratchOperation operation(tile_.context);
-  adapter_.merge(tile_.context);
+  adapter_.merge(tile_.context, weights);
 }
 
 void TileAdapter::setReinitVectors(MatrixView<const float> vectors) {

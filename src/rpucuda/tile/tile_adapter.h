@@ -12,6 +12,9 @@ class TileAdapter final {
  public:
   /// Number K of components.
   int64_t rank() const;
+  /// The error of a cell that transfers by program and verify accept: the tolerance, or two
+  /// deviations of a reading where these are more. 0 for other transfers.
+  float tolerance() const;
 
   /// y [m, dSize] = W x + alpha A (gate .* (B x)) for x [m, xSize] and gate [m, K]; `read` [m, K]
   /// gets B x as it was read.
@@ -28,8 +31,10 @@ class TileAdapter final {
 
   /// Transfers the adapter into W and re-initialises it now; the schedule does not change.
   void transfer();
-  /// transfer() that leaves no part of the weight in the adapter: A is 0 afterwards.
-  void merge();
+  /// transfer() that leaves no part of the weight in the adapter: A is 0 afterwards. With `weights`
+  /// [dSize, xSize], W gets these instead of what the adapter adds to it; ConfigError unless
+  /// transfers are made by program and verify.
+  void merge(MatrixView<const float> weights = {});
   /// Sets the directions [K, inputs] for lrtt.reinit = 'svd', and writes them to B at once.
   void setReinitVectors(MatrixView<const float> vectors);
 

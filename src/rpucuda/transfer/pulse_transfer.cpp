@@ -50,7 +50,8 @@ void PulseTransfer::reserve(const Context &context, PulsedDevice &to) {
 }
 
 void PulseTransfer::run(const Context &context, PulsedDevice &to, const TransferFactors &sent,
-                        const TransferFactors &exact, CellVerifier *verifier) {
+                        const TransferFactors &exact, CellVerifier *verifier,
+                        MatrixView<const float> weights) {
   reserve(context, to);
   to.settle(context);
   ledger_.open(context, to, exact, rule_.lr);
@@ -60,18 +61,18 @@ void PulseTransfer::run(const Context &context, PulsedDevice &to, const Transfer
     const TransferPlanner plan = planInto(
         context, rule_, to.granularity(), sent, exact, first ? to.pulseCounter() : nullptr,
         first ? ledger_.pulsesBefore() : nullptr, plan_, first ? nullptr : ledger_.missing());
-    send(context, to, plan, sending, verifier);
+    send(context, to, plan, sending, verifier, weights);
     ledger_.close(context, to, exact, rule_, plan.components, sending,
                   rule_.mode == TransferMode::WriteVerify ? program : nullptr);
   }
 }
 
 void PulseTransfer::send(const Context &context, PulsedDevice &to, const TransferPlanner &plan,
-                         int sending, CellVerifier *verifier) {
+                         int sending, CellVerifier *verifier, MatrixView<const float> weights) {
   if (rule_.mode == TransferMode::Exact) {
     writeDigitally(context, to, plan.sent);
   } else if (rule_.mode == TransferMode::WriteVerify) {
-    program(context, to, plan.sent, verifier);
+    program(context, to, plan.sent, verifier, weights);
   } else if (!plan.rule.sends) {
     updater_.update(context, to, plan.sent.x.transposed(), plan.sent.d.transposed(), -rule_.lr,
                     firstSample(sending));
@@ -88,10 +89,15 @@ void PulseTransfer::writeDigitally(const Context &context, PulsedDevice &to,
 }
 
 void PulseTransfer::program(const Context &context, PulsedDevice &to,
-                            const TransferFactors &factors, CellVerifier *verifier) {
+                            const TransferFactors &factors, CellVerifier *verifier,
+                            MatrixView<const float> weights) {
   const uint64_t firstSample = count() * static_cast<uint64_t>(rule_.program.rounds);
   const auto before = verifier ? verifier->begin(context, to, count()) : to.weights();
-  forEach(context, to.size(), TransferTargets{before, factors, rule_.lr, delta_.data()});
+  if (weights.data) {
+    copy(context, weights, rowMajor(delta_.data(), to.rows(), to.cols()));
+  } else {
+    forEach(context, to.size(), TransferTargets{before, factors, rule_.lr, delta_.data()});
+  }
   leadToTargets(context, to, firstSample, verifier, nullptr);
   if (!verifier) forEach(context, to.size(), MissingWeights{to.weights(), delta_.data()});
 }

@@ -32,9 +32,11 @@ class PulseTransfer {
   void reserve(const Context &context, PulsedDevice &to);
   /// Makes one transfer onto `to` of `sent`, the factors as they were read; the account compares
   /// the change with the `exact` factors. TransferMode::WriteVerify reads the cells by `verifier`,
-  /// or exactly without one.
+  /// or exactly without one. This mode leads the cells to `weights`, a matrix of their size, where
+  /// there is one, and to their weights + T else.
   void run(const Context &context, PulsedDevice &to, const TransferFactors &sent,
-           const TransferFactors &exact, CellVerifier *verifier = nullptr);
+           const TransferFactors &exact, CellVerifier *verifier = nullptr,
+           MatrixView<const float> weights = {});
 
   /// After a transfer by TransferMode::WriteVerify, with what it left missing: leads the cells to
   /// the targets of RevisedTargets, by a program of its own.
@@ -63,11 +65,11 @@ class PulseTransfer {
  private:
   bool verifies() const { return rule_.mode == TransferMode::WriteVerify; }
   void send(const Context &context, PulsedDevice &to, const TransferPlanner &plan, int sending,
-            CellVerifier *verifier);
+            CellVerifier *verifier, MatrixView<const float> weights);
   void sendTrains(const Context &context, PulsedDevice &to, const TransferPlanner &plan,
                   int sending);
   void program(const Context &context, PulsedDevice &to, const TransferFactors &factors,
-               CellVerifier *verifier);
+               CellVerifier *verifier, MatrixView<const float> weights);
   void leadToTargets(const Context &context, PulsedDevice &to, uint64_t firstSample,
                      CellVerifier *verifier, const uint32_t *due);
   void writeDigitally(const Context &context, PulsedDevice &to, const TransferFactors &factors);

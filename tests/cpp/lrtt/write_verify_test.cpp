@@ -147,13 +147,33 @@ TEST(WriteVerify, AMergeLeavesNothingInTheAdapter) {
     rig.build();
     const Mat a = randomMat(40, 4, 0.2f, 2), b = randomMat(4, 56, 0.2f, 3);
     rig.setFactors(a, b);
-    rig.device->adapter()->merge(rig.context);
+    rig.device->adapter()->merge(rig.context, {});
     for (const float v : Mat(rig.device->factors().a().weights()).v) ASSERT_EQ(v, 0.0f);
     const Mat w = rig.w();
     for (int64_t i = 0; i < 40; ++i) {
       for (int64_t j = 0; j < 56; ++j) ASSERT_NEAR(w(i, j), product(a, b, i, j), 1.1e-3);
     }
   }
+}
+
+TEST(WriteVerify, AMergeWritesTheWeightsThatItIsGiven) {
+  LrttRig rig = rigOf(idealCells(1e-3f));
+  rig.build();
+  rig.setFactors(randomMat(40, 4, 0.2f, 2), randomMat(4, 56, 0.2f, 3));
+  const Mat wanted = randomMat(40, 56, 0.2f, 4);
+  rig.device->adapter()->merge(rig.context, wanted.view());
+  for (const float v : Mat(rig.device->factors().a().weights()).v) ASSERT_EQ(v, 0.0f);
+  const Mat w = rig.w();
+  for (int64_t i = 0; i < 40; ++i) {
+    for (int64_t j = 0; j < 56; ++j) ASSERT_NEAR(w(i, j), wanted(i, j), 1.1e-3);
+  }
+  EXPECT_EQ(rig.latest().transfers, 1U);
+
+  LrttRig trains(40, 56, 4);
+  trains.params.transfer_mode = TransferMode::Verified;
+  trains.build();
+  EXPECT_THROW(trains.device->adapter()->merge(trains.context, wanted.view()), ConfigError);
+  EXPECT_EQ(trains.latest().transfers, 0U);
 }
 
 TEST(WriteVerify, SettingsThatCannotWorkAreRefused) {

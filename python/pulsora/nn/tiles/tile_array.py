@@ -22,7 +22,7 @@ from pulsora.tile import Tile
 from pulsora.tile.clipping import confined
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor
@@ -67,6 +67,7 @@ class TileArray(StatefulArray):
     Attributes:
         tile_config: The configuration of the tiles, with `perfect_bias` as it was given.
         scales: Factors on the weights in the cells, [1] or [out_features]; None without scaling.
+        seen: Called with the inputs [m, groups * in_features] of each read, if not None.
         process_group: The processes that train these weights; a copy of the array has a single
             process.
         changes: Number of changes of the weights, which a backward read compares with its forward.
@@ -114,6 +115,7 @@ class TileArray(StatefulArray):
         self.process_group: SingleProcess = SINGLE_PROCESS
         self.changes = 0
         self.was_read = False
+        self.seen: Callable[[Tensor], object] | None = None
         self.name = ""
         self.layer_type = "of tiles"
         self._limits = limits

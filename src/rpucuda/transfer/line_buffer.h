@@ -147,13 +147,13 @@ struct LineCollector {
   }
 
  private:
-  /// What a buffer remembers of a cell.
+  /// The memory of a buffer for a cell.
   struct Cell {
     float sum;
     float mean;
     float reference;
   };
-  /// What all cells of a visited line share.
+  /// The part of a visit that all cells of the line share.
   struct Visit {
     bool collects;
     bool renews;  // the reference becomes the mean

@@ -14,8 +14,8 @@
 namespace pulsora {
 namespace {
 
-// forEach() over the elements of [rows, cols]; on a CPU by functor.ofRow(r), which computes once what
-// the elements of a row share.
+// forEach() over the elements of [rows, cols]; on a CPU by functor.ofRow(r), which computes once
+// what the elements of a row share.
 template <class Functor>
 void forEachByRows(const Context &context, int64_t rows, int64_t cols, const Functor &functor) {
   if (!context.onCpu()) {

@@ -14,8 +14,9 @@ from pulsora.inference.folding import (
     called,
     first_mixing_layer,
     folded,
-    points_of_a_pass,
+    pieces,
     program_points,
+    size_of_a_pass,
 )
 from pulsora.inference.programming import drifting_parts, program, require_age, set_age
 from pulsora.inference.report import InferenceReport
@@ -108,7 +109,8 @@ def evaluate(
         for held, _ in layers:
             held.require_time(time)
         require_age(arrays, time)
-    count = 1 if prepare is not None or arrays else _pass_size(model, batches, memory)
+    apart = prepare is not None or bool(arrays)
+    count, samples = (1, None) if apart else _pass_size(model, batches, memory)
     gates = age_gates(model)
     shown = Shown(progress, chips * len(numbers) * len(after), "evaluations")
     values = np.empty((len(after), chips * len(numbers)))
@@ -122,7 +124,7 @@ def evaluate(
             if prepare is not None:
                 select_ages(gates, [group[0][1]], 1)
                 prepare(model)
-            found += _measured(model, batches, metric, [time for _, time in group])
+            found += _measured(model, batches, metric, [time for _, time in group], samples)
             shown.add(len(group))
         columns = slice(chip * len(numbers), (chip + 1) * len(numbers))
         values[:, columns] = np.array(found).reshape(len(numbers), len(after)).T
@@ -159,8 +161,13 @@ def _numbers(programmings: int | Sequence[int]) -> list[int]:
         ) from None
 
 
-def _pass_size(model: nn.Module, batches: Iterable[tuple[Any, Tensor]], memory: float) -> int:
-    """Returns the number of points of a pass: 1 for models in which samples meet."""
+def _pass_size(
+    model: nn.Module, batches: Iterable[tuple[Any, Tensor]], memory: float
+) -> tuple[int, int | None]:
+    """Returns the numbers of points and of samples of a pass, None for all of a batch.
+
+    Models in which samples meet have one point and all samples.
+    """
     first = next(iter(batches), None)
     if first is None:
         raise ValueError(
@@ -168,13 +175,13 @@ def _pass_size(model: nn.Module, batches: Iterable[tuple[Any, Tensor]], memory: 
         )
     mixing = first_mixing_layer(model, first[0])
     if mixing is None:
-        return points_of_a_pass(model, first[0], memory)
+        return size_of_a_pass(model, first[0], memory)
     warnings.warn(
         f"{mixing} does not treat the samples of a batch apart, so that the model is read one "
         "realisation at a time; call eval() of batch norms, or put the batch first",
         stacklevel=3,
     )
-    return 1
+    return 1, None
 
 
 def _measured(
@@ -182,24 +189,26 @@ def _measured(
     batches: Iterable[tuple[Any, Tensor]],
     metric: str | Callable[[Any, Tensor], Tensor],
     times: list[float],
+    samples: int | None,
 ) -> list[float]:
     """Returns the mean of the metric over all samples, at each of the points of a pass."""
     count = len(times)
     gates = age_gates(model)
     totals: Tensor | None = None
-    samples = 0
-    for x, wanted in batches:
-        select_ages(gates, times, len(wanted))
-        parts = _parts(called(model, folded(x, count)), count)
-        found = [_of_samples(metric, part, wanted) for part in parts]
-        sums = torch.stack([each.double().sum() for each in found])
-        totals = sums if totals is None else totals + sums
-        samples += found[0].numel()
-    if totals is None or samples == 0:
+    seen = 0
+    for batch in batches:
+        for x, wanted in [batch] if samples is None else pieces(*batch, samples):
+            select_ages(gates, times, len(wanted))
+            parts = _parts(called(model, folded(x, count)), count)
+            found = [_of_samples(metric, part, wanted) for part in parts]
+            sums = torch.stack([each.double().sum() for each in found])
+            totals = sums if totals is None else totals + sums
+            seen += found[0].numel()
+    if totals is None or seen == 0:
         raise ValueError(
             "batches gave no sample; give a list or a DataLoader, which can be gone through again"
         )
-    return [total / samples for total in totals.tolist()]
+    return [total / seen for total in totals.tolist()]
 
 
 def _of_samples(

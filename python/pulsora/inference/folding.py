@@ -21,12 +21,14 @@ __all__ = [
     "called",
     "first_mixing_layer",
     "folded",
-    "points_of_a_pass",
+    "pieces",
     "program_points",
     "reads_slices",
+    "size_of_a_pass",
 ]
 
-_ROWS_ON_CPU = 512  # of a folded batch; larger arrays would be new memory in every layer
+_BYTES_ON_CPU = 16 << 20  # of all outputs of a pass; larger arrays are new memory in every layer
+_ROWS_ON_CPU = 512  # of a pass at most
 _PROBED = 4  # samples of the probe
 
 
@@ -60,7 +62,7 @@ def first_mixing_layer(model: nn.Module, x: Any) -> str | None:  # noqa: ANN401
     apart gives the same outputs, to rounding. The layer is named as in `named_modules`.
     """
     layers = held_layers(model)
-    few = _mapped(x, lambda tensor: tensor[:_PROBED])
+    few = _rows(x, 0, _PROBED)
     apart = []
     for number in (0, 1):
         program_points(layers, [(number, 0.0)], 0)
@@ -81,26 +83,61 @@ def first_mixing_layer(model: nn.Module, x: Any) -> str | None:  # noqa: ANN401
     return differing[0] if differing else "the model"
 
 
-def points_of_a_pass(model: nn.Module, x: Any, memory: float) -> int:  # noqa: ANN401
-    """Returns how many points fit into a pass over a batch, with this share of the free memory."""
+def size_of_a_pass(
+    model: nn.Module,
+    x: Any,  # noqa: ANN401
+    memory: float,
+) -> tuple[int, int | None]:
+    """Returns how many points and samples of a batch go into a pass; None stands for all samples.
+
+    The points fit into this share of the free memory. On a CPU batches are cut, if that changes no
+    output.
+    """
     layers = held_layers(model)
-    device = layers[0][1].device
     config: Any = layers[0][0].array.config
     numbers = 1 + (config.read_window > 0.0)
     if reads_slices(config):
         numbers *= -(-(config.weight_bits - 1) // config.slice_bits)
     weights = sum(4 * weight.numel() * numbers for _, weight in layers)
-    few, _ = _recorded(model, _mapped(x, lambda tensor: tensor[:1]))
-    outputs = 8 * sum(output.numel() for _, output in few)
+    few, _ = _recorded(model, _rows(x, 0, 1))
+    outputs = 4 * sum(output.numel() for _, output in few)
     rows = max((tensor.shape[0] for tensor in _tensors(x) if tensor.ndim), default=1)
-    if device.type == "cuda":
-        free = torch.cuda.mem_get_info(device)[0]
-    else:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    count = int(memory * free / (weights + rows * outputs + 1))
-    if device.type == "cpu":
-        count = min(count, _ROWS_ON_CPU // max(rows, 1))
-    return max(1, count)
+    if layers[0][1].device.type == "cuda":
+        free = torch.cuda.mem_get_info(layers[0][1].device)[0]
+        return max(1, int(memory * free / (weights + 2 * rows * outputs + 1))), None
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    most = min(_ROWS_ON_CPU, _BYTES_ON_CPU // (outputs + 1))
+    samples = None
+    if rows > most // 2 and _can_be_cut(model, x):
+        rows = samples = max(1, most // 2)  # two points or more, which are programmed together
+    count = min(int(memory * free / (weights + 2 * rows * outputs + 1)), most // max(rows, 1))
+    return max(1, count), samples
+
+
+def pieces(x: Any, wanted: Tensor, samples: int) -> list[tuple[Any, Tensor]]:  # noqa: ANN401
+    """Cuts a batch and its targets into pieces of so many samples, if all tensors have as many."""
+    sizes = {tensor.shape[:1] for tensor in (*_tensors(x), wanted)}
+    if sizes != {wanted.shape[:1]} or not wanted.ndim:
+        return [(x, wanted)]
+
+    starts = range(0, len(wanted), samples)
+    return [(_rows(x, i, i + samples), wanted[i : i + samples]) for i in starts]
+
+
+def _can_be_cut(model: nn.Module, x: Any) -> bool:  # noqa: ANN401
+    """Whether a batch in two pieces gives the outputs of the whole one, noise included.
+
+    It does not where a layer is read several times for a sample, as in a recurrent network: reads
+    are counted, and the count chooses their noise.
+    """
+    layers = held_layers(model)
+    outputs = []
+    for starts, size in (((0,), _PROBED), ((0, _PROBED // 2), _PROBED // 2)):
+        program_points(layers, [(0, 0.0)], 0)
+        found = [_tensors(called(model, _rows(x, i, i + size))) for i in starts]
+        outputs.append([torch.cat(each) for each in zip(*found, strict=False)])
+    whole, cut = outputs
+    return len(whole) == len(cut) and all(map(torch.equal, whole, cut))
 
 
 def _recorded(
@@ -150,6 +187,11 @@ def _tensors(values: Any) -> list[Tensor]:  # noqa: ANN401
     found: list[Tensor] = []
     _mapped(values, found.append)
     return found
+
+
+def _rows(values: Any, start: int, stop: int) -> Any:  # noqa: ANN401
+    """Returns a structure with some rows of each tensor."""
+    return _mapped(values, lambda tensor: tensor[start:stop])
 
 
 def _mapped(values: Any, change: Callable[[Tensor], Any]) -> Any:  # noqa: ANN401

@@ -75,7 +75,7 @@ struct TapLine {
     if (!visits.isFirst(firstVisit)) return;
     const int64_t line = visits.line(firstVisit);
     const int64_t cell = cells.cell(line, k);
-    const typename Device::Response r = a.response(cell);
+    LazyResponse r;
     float w = a.weights[cell];
     int64_t sample = 0;
     for (int64_t v = firstVisit; v < visits.count; v = visits.next(v)) {
@@ -83,8 +83,8 @@ struct TapLine {
       sample = taps.samplesBefore(v);
       if (taps.values) taps.values[v * others + k] = w;
       if (taps.reset.probability > 0.0f) {
-        w = resetCell(w, r, a.params, taps.reset.resets, taps.reset.probability, a.key, cell,
-                      taps.reset.firstEvent + static_cast<uint64_t>(v));
+        w = resetCell(w, r.of(a, cell), a.params, taps.reset.resets, taps.reset.probability, a.key,
+                      cell, taps.reset.firstEvent + static_cast<uint64_t>(v));
       }
     }
     if (taps.finals) {
@@ -94,10 +94,25 @@ struct TapLine {
   }
 
  private:
+  /// The response of a cell, which is made when it is first needed: many cells get no pulse.
+  class LazyResponse {
+   public:
+    template <class Array>
+    PULSORA_HD const typename Device::Response &of(const Array &a, int64_t cell) {
+      if (!made_) r_ = a.response(cell);
+      made_ = true;
+      return r_;
+    }
+
+   private:
+    typename Device::Response r_{};
+    bool made_ = false;
+  };
+
   /// The weight w after the samples [begin, end).
   template <class Array>
-  PULSORA_HD float after(const Array &a, const typename Device::Response &r, float w, int64_t line,
-                         int64_t k, int64_t cell, int64_t begin, int64_t end) const {
+  PULSORA_HD float after(const Array &a, LazyResponse &r, float w, int64_t line, int64_t k,
+                         int64_t cell, int64_t begin, int64_t end) const {
     if (begin >= end) return w;
     const PulseLayout layout = *taps.words.layout;
     const int64_t row = taps.columns ? k : line;
@@ -108,7 +123,7 @@ struct TapLine {
     for (int64_t s = next(begin); s < end; s = next(s + 1)) {
       const int n = signedCoincidences(taps.words, layout, s, row, col);
       if (n == 0) continue;
-      w = pulsedWeight<Device>(w, n, r, a, static_cast<uint64_t>(cell),
+      w = pulsedWeight<Device>(w, n, r.of(a, cell), a, static_cast<uint64_t>(cell),
                                taps.words.firstSample + static_cast<uint64_t>(s));
     }
     return w;

@@ -290,8 +290,8 @@ void TransferDevice::updatePiece(const Context &context, MatrixView<const float>
   float fastLr = std::copysign(rates ? 1.0f : fastRate(lr), lr);
   if (lr == 0.0f) fastLr = 0.0f;
   if (first.rule().chops()) {
-    forEach(context, x.size(), first.chopped(x, due, true, rates, xChopped_.data()));
-    forEach(context, d.size(), first.chopped(d, due, false, rates, dChopped_.data()));
+    first.chop(context, x, due, true, rates, xChopped_.data());
+    first.chop(context, d, due, false, rates, dChopped_.data());
     x = rowMajor<const float>(xChopped_.data(), x.rows, x.cols);
     d = rowMajor<const float>(dChopped_.data(), d.rows, d.cols);
   }

@@ -7,6 +7,11 @@
 namespace pulsora {
 namespace {
 
+using Cut = IntegerDigits::Cut;
+constexpr int kPairs = IntegerKernel::kPairs;
+
+#ifdef __SSE4_1__
+
 /// The levels of a pair of inputs as one number.
 int32_t pairAt(const int16_t *levels) {
   int32_t pair;
@@ -14,34 +19,44 @@ int32_t pairAt(const int16_t *levels) {
   return pair;
 }
 
-#ifdef __SSE4_1__
+/// Makes the digits of two vectors of weights, side by side. Without `kSaturates`, weights beyond
+/// the integers are noticed instead, where that takes less (Low16).
+template <Cut kCut, bool kSaturates>
+struct DigitMaker {
+  static constexpr int kDigits = kCut == Cut::Whole ? 1 : 2;
+  static constexpr bool kNotices = kCut == Cut::Low16 && !kSaturates;
 
-/// The digits of two vectors of weights, side by side.
-template <int kDigits>
-struct Digits {
-  Integers of[kDigits];
+  Floats scale, largest;
+  Integers extreme = zero();  // the largest upper digit
 
-  Digits() = default;
-  Digits(const IntegerDigits &by, Floats firstWeights, Floats secondWeights) {
-    const Floats low = everywhere(-by.integers.largest);
-    const Floats high = everywhere(by.integers.largest);
-    const Floats scale = everywhere(by.integers.scale);
-    const Integers first = rounded(times(firstWeights, scale), low, high);
-    const Integers second = rounded(times(secondWeights, scale), low, high);
-    if (kDigits == 1 || by.lowBits == 16) {
-      of[0] = alternate(first, shiftedUp(second, 16));
-      const Integers half = everywhere(1 << 15);
-      of[kDigits - 1] =
-          kDigits == 1 ? of[0] : alternate(upperWords(plus(first, half)), plus(second, half));
+  explicit DigitMaker(const IntegerDigits &by)
+      : scale(everywhere(by.integers.scale)), largest(everywhere(by.integers.largest)) {}
+
+  Integers integersOf(Floats weights) const {
+    const Floats scaled = times(weights, scale);
+    return rounded(kNotices ? scaled : within(scaled, largest));
+  }
+  void make(Floats firstWeights, Floats secondWeights, Integers *digits) {
+    const Integers first = integersOf(firstWeights);
+    const Integers second = integersOf(secondWeights);
+    if constexpr (kCut == Cut::Low12) {
+      const Integers half = everywhere(1 << 11);
+      const Integers upperFirst = shiftedDown(plus(first, half), 12);
+      const Integers upperSecond = shiftedDown(plus(second, half), 12);
+      digits[0] = alternate(minus(first, shiftedUp(upperFirst, 12)),
+                            shiftedUp(minus(second, shiftedUp(upperSecond, 12)), 16));
+      digits[1] = alternate(upperFirst, shiftedUp(upperSecond, 16));
       return;
     }
-    const Integers half = everywhere(1 << 11);
-    const Integers upperFirst = shiftedDown(plus(first, half), 12);
-    const Integers upperSecond = shiftedDown(plus(second, half), 12);
-    of[0] = alternate(minus(first, shiftedUp(upperFirst, 12)),
-                      shiftedUp(minus(second, shiftedUp(upperSecond, 12)), 16));
-    of[kDigits - 1] = alternate(upperFirst, shiftedUp(upperSecond, 16));
+    digits[0] = alternate(first, shiftedUp(second, 16));
+    if constexpr (kCut == Cut::Low16) {
+      const Integers half = everywhere(1 << 15);
+      digits[1] = alternate(upperWords(plus(first, half)), plus(second, half));
+      if constexpr (kNotices) extreme = largestWords(extreme, digits[1]);
+    }
   }
+  /// Whether no weight was beyond the integers. (With an upper digit of 128 one may have been.)
+  bool fits() const { return !kNotices || areWordsBelow(extreme, 128); }
 };
 
 /// Sums of digits for R rows.
@@ -106,73 +121,102 @@ void micro(int64_t pairs, const int16_t *levels, int64_t levelRow, const int16_t
   sums.store(to);
 }
 
-template <int kDigits, int R>
-void columns(const IntegerDigits &by, int64_t size, const float *weights, int64_t row,
-             const int16_t *levels, int64_t levelRow, const IntegerSums &to) {
-  Accumulators<kDigits, R> sums;
-  sums.clear();
-  for (int64_t k = 0; k < size; k += 2, weights += 2 * row, levels += 2) {
-    const Floats second = k + 1 < size ? loadFloats(weights + row) : everywhere(0.0f);
-    const Digits<kDigits> digits(by, loadFloats(weights), second);
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) sums.add(r, everywhere(pairAt(levels + r * levelRow)), digits.of);
+template <Cut kCut>
+void makeDigits(const IntegerDigits &by, int64_t pairs, const float *weights, int64_t row,
+                int16_t *digits) {
+  using Maker = DigitMaker<kCut, true>;
+  Maker maker(by);
+  for (int64_t k = 0; k < pairs; ++k, weights += 2 * row) {
+    Integers made[Maker::kDigits];
+    maker.make(loadFloats(weights), loadFloats(weights + row), made);
+#pragma GCC unroll 2
+    for (int d = 0; d < Maker::kDigits; ++d, digits += 2 * kLanes) save(digits, made[d]);
   }
-  sums.store(to);
 }
 
-template <int kDigits, int R>
-void dots(const IntegerDigits &by, int64_t size, const float *weights, const int16_t *levels,
-          int64_t levelRow, double factor, bool fresh, double *acc) {
-  Accumulators<kDigits, R> sums;
-  sums.clear();
-  float rest[2 * kLanes];
-  for (int64_t k = 0; k < size; k += 2 * kLanes) {
-    const float *from = weights + k;
-    if (k + 2 * kLanes > size) {
-      for (int i = 0; i < 2 * kLanes; ++i) rest[i] = k + i < size ? from[i] : 0.0f;
-      from = rest;
+/// Both `addColumns` and, with `kLines`, `addLines`.
+template <Cut kCut, bool kLines>
+bool add(const IntegerDigits &by, int64_t rows, int64_t count, const float *weights,
+         int64_t distance, const int16_t *levels, int32_t *sums) {
+  using Maker = DigitMaker<kCut, false>;
+  constexpr int kDigits = Maker::kDigits;
+  constexpr int kPairLevels = kLines ? 2 * kLanes : 2;
+  const int64_t next = kLines ? kLanes : distance;
+  Maker maker(by);
+  for (int64_t i = 0; i < count; ++i) {
+    Integers digits[kPairs][kDigits];
+#pragma GCC unroll 4
+    for (int p = 0; p < kPairs; ++p) {
+      const float *pair = weights + 2 * p * next;
+      maker.make(loadFloats(pair), loadFloats(pair + next), digits[p]);
     }
-    const Digits<kDigits> digits(by, loadFloats(from), loadFloats(from + kLanes));
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) sums.add(r, load(levels + r * levelRow + k), digits.of);
+    const int16_t *pair = levels;
+    for (int64_t r = 0; r < rows; ++r, sums += kDigits * kLanes) {
+      Integers sum[kDigits];
+#pragma GCC unroll 2
+      for (int d = 0; d < kDigits; ++d) sum[d] = load(sums + d * kLanes);
+#pragma GCC unroll 4
+      for (int p = 0; p < kPairs; ++p, pair += kPairLevels) {
+        const Integers n = kLines ? load(pair) : everywhere(pairAt(pair));
+#pragma GCC unroll 2
+        for (int d = 0; d < kDigits; ++d) sum[d] = addPairs(sum[d], n, digits[p][d]);
+      }
+#pragma GCC unroll 2
+      for (int d = 0; d < kDigits; ++d) save(sums + d * kLanes, sum[d]);
+    }
+    weights += kLines ? distance : kLanes;
   }
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) {
-    double parts[kLanes / 2];
-    save(parts, plus(sums.low(r, factor), sums.high(r, factor)));
-    double sum = fresh ? 0.0 : acc[r];
-    for (int i = 0; i < kLanes / 2; ++i) sum += parts[i];
-    acc[r] = sum;
+  return maker.fits();
+}
+
+template <int kDigits>
+void joinInColumns(double factor, int64_t count, const int32_t *sums, bool fresh, double *to) {
+  for (int64_t i = 0; i < count; ++i, sums += kDigits * kLanes, to += kLanes) {
+    Accumulators<kDigits, 1> all;
+#pragma GCC unroll 2
+    for (int d = 0; d < kDigits; ++d) all.of[0][d] = load(sums + d * kLanes);
+    all.store({factor, to, fresh, nullptr, 0, 0.0f});
   }
 }
 
 template <int kDigits>
-void makeDigitsOf(const IntegerDigits &by, int64_t pairs, const float *weights, int64_t row,
-                  int16_t *digits) {
-  for (int64_t k = 0; k < pairs; ++k, weights += 2 * row) {
-    const Digits<kDigits> made(by, loadFloats(weights), loadFloats(weights + row));
-#pragma GCC unroll 2
-    for (int d = 0; d < kDigits; ++d, digits += 2 * kLanes) save(digits, made.of[d]);
+void joinInLines(double factor, int64_t count, const int32_t *sums, bool fresh, double *to) {
+  for (int64_t i = 0; i < count; ++i, sums += kDigits * kLanes) {
+    double sum = double(sumOfLanes(load(sums)));
+    if (kDigits == 2) sum += factor * double(sumOfLanes(load(sums + kLanes)));
+    to[i] = fresh ? sum : to[i] + sum;
   }
 }
 
-void makeDigits(const IntegerDigits &by, int64_t pairs, const float *weights, int64_t row,
-                int16_t *digits) {
-  (by.count == 1 ? makeDigitsOf<1> : makeDigitsOf<2>)(by, pairs, weights, row, digits);
+template <bool kLines>
+void join(const IntegerDigits &by, int64_t count, const int32_t *sums, bool fresh, double *to) {
+  if constexpr (kLines) {
+    (by.count() == 1 ? joinInLines<1> : joinInLines<2>)(by.factor(), count, sums, fresh, to);
+  } else {
+    (by.count() == 1 ? joinInColumns<1> : joinInColumns<2>)(by.factor(), count, sums, fresh, to);
+  }
 }
 
 #else
 
 constexpr int kLanes = 4;
 constexpr int kRows = 4;
-constexpr int kFewRows = 1;
+
+/// Four numbers of each in turns.
+void zip(const int16_t *first, const int16_t *second, int16_t *to) {
+  for (int i = 0; i < 4; ++i) {
+    to[2 * i] = first[i];
+    to[2 * i + 1] = second[i];
+  }
+}
 
 /// The digit of a weight.
+
 int32_t digitOf(const IntegerDigits &by, float weight, int d) {
   const int32_t v = integerOf(by.integers, weight);
-  if (by.count == 1) return v;
-  const int32_t upper = (v + (1 << (by.lowBits - 1))) >> by.lowBits;
-  return d == 1 ? upper : v - upper * (1 << by.lowBits);
+  if (by.count() == 1) return v;
+  const int32_t upper = (v + (1 << (by.lowBits() - 1))) >> by.lowBits();
+  return d == 1 ? upper : v - upper * (1 << by.lowBits());
 }
 
 void storeSum(const IntegerSums &to, int r, int l, double sum) {
@@ -203,39 +247,58 @@ void micro(int64_t pairs, const int16_t *levels, int64_t levelRow, const int16_t
   }
 }
 
-template <int kDigits, int R>
-void columns(const IntegerDigits &by, int64_t size, const float *weights, int64_t row,
-             const int16_t *levels, int64_t levelRow, const IntegerSums &to) {
-  for (int r = 0; r < R; ++r) {
-    for (int l = 0; l < kLanes; ++l) {
-      double sum = 0.0;
-      for (int64_t k = 0; k < size; ++k)
-        sum += double(levels[r * levelRow + k]) * integerOf(by.integers, weights[k * row + l]);
-      storeSum(to, r, l, sum);
-    }
-  }
-}
-
-template <int kDigits, int R>
-void dots(const IntegerDigits &by, int64_t size, const float *weights, const int16_t *levels,
-          int64_t levelRow, double, bool fresh, double *acc) {
-  for (int r = 0; r < R; ++r) {
-    double sum = fresh ? 0.0 : acc[r];
-    for (int64_t k = 0; k < size; ++k) {
-      const int64_t block = k / (2 * kLanes) * (2 * kLanes);
-      const int64_t at = block + 2 * (k % kLanes) + (k - block) / kLanes;
-      sum += double(levels[r * levelRow + at]) * integerOf(by.integers, weights[k]);
-    }
-    acc[r] = sum;
-  }
-}
-
+template <Cut>
 void makeDigits(const IntegerDigits &by, int64_t pairs, const float *weights, int64_t row,
                 int16_t *digits) {
   for (int64_t k = 0; k < pairs; ++k, weights += 2 * row) {
-    for (int d = 0; d < by.count; ++d, digits += 2 * kLanes) {
+    for (int d = 0; d < by.count(); ++d, digits += 2 * kLanes) {
       for (int i = 0; i < 2 * kLanes; ++i)
         digits[i] = static_cast<int16_t>(digitOf(by, weights[i % 2 * row + i / 2], d));
+    }
+  }
+}
+
+template <Cut, bool kLines>
+bool add(const IntegerDigits &by, int64_t rows, int64_t count, const float *weights,
+         int64_t distance, const int16_t *levels, int32_t *sums) {
+  constexpr int kStep = 2 * kPairs * (kLines ? kLanes : 1);
+  for (int64_t i = 0; i < count; ++i, sums += rows * by.count() * kLanes) {
+    for (int k = 0; k < kStep; ++k) {
+      for (int l = 0; l < (kLines ? 1 : kLanes); ++l) {
+        // Level k of the interleaved ones is the input `at` of its line, and adds to the lane `to`.
+        const int block = k / (2 * kLanes) * 2 * kLanes;
+        const int to = kLines ? (k - block) / 2 : l;
+        const int at = block + to + k % 2 * kLanes;
+        const float w =
+            kLines ? weights[i * distance + at] : weights[k * distance + i * kLanes + l];
+        for (int d = 0; d < by.count(); ++d) {
+          const int32_t digit = digitOf(by, w, d);
+          for (int64_t r = 0; r < rows; ++r)
+            sums[(r * by.count() + d) * kLanes + to] += digit * levels[r * kStep + k];
+        }
+      }
+    }
+  }
+  return true;
+}
+
+template <bool kLines>
+void join(const IntegerDigits &by, int64_t count, const int32_t *sums, bool fresh, double *to) {
+  for (int64_t i = 0; i < count; ++i, sums += by.count() * kLanes) {
+    double lanes[kLanes];
+    double total = 0.0;
+    for (int l = 0; l < kLanes; ++l) {
+      lanes[l] = sums[l];
+      if (by.count() == 2) lanes[l] += by.factor() * sums[kLanes + l];
+      total += lanes[l];
+    }
+    if (kLines) {
+      to[i] = fresh ? total : to[i] + total;
+    } else {
+      for (int l = 0; l < kLanes; ++l) {
+        double &sum = to[i * kLanes + l];
+        sum = fresh ? lanes[l] : sum + lanes[l];
+      }
     }
   }
 }
@@ -243,11 +306,14 @@ void makeDigits(const IntegerDigits &by, int64_t pairs, const float *weights, in
 #endif
 
 void interleave(const int16_t *levels, int64_t size, int16_t *to) {
-  for (int64_t k = 0; k < size; k += 2 * kLanes, to += 2 * kLanes) {
-    for (int i = 0; i < kLanes; ++i) {
-      to[2 * i] = k + i < size ? levels[k + i] : int16_t{0};
-      to[2 * i + 1] = k + kLanes + i < size ? levels[k + kLanes + i] : int16_t{0};
+  for (int64_t k = 0; k < 2 * kPairs * kLanes; k += 2 * kLanes, to += 2 * kLanes) {
+    int16_t rest[2 * kLanes];
+    const int16_t *from = levels + k;
+    if (k + 2 * kLanes > size) {
+      for (int i = 0; i < 2 * kLanes; ++i) rest[i] = k + i < size ? from[i] : int16_t{0};
+      from = rest;
     }
+    for (int i = 0; i < kLanes; i += 4) zip(from + i, from + kLanes + i, to + 2 * i);
   }
 }
 
@@ -268,22 +334,27 @@ template <int R>
 void listKernels(IntegerKernel &kernel) {
   kernel.micro[0][R - 1] = micro<1, R>;
   kernel.micro[1][R - 1] = micro<2, R>;
-  if constexpr (R <= kFewRows) {
-    kernel.columns[0][R - 1] = columns<1, R>;
-    kernel.columns[1][R - 1] = columns<2, R>;
-    kernel.dots[0][R - 1] = dots<1, R>;
-    kernel.dots[1][R - 1] = dots<2, R>;
-  }
   if constexpr (R > 1) listKernels<R - 1>(kernel);
+}
+
+template <Cut kCut>
+void listCut(IntegerKernel &kernel) {
+  constexpr auto kIndex = static_cast<int>(kCut);
+  kernel.makeDigits[kIndex] = makeDigits<kCut>;
+  kernel.addColumns[kIndex] = add<kCut, false>;
+  kernel.addLines[kIndex] = add<kCut, true>;
 }
 
 IntegerKernel makeKernel() {
   IntegerKernel kernel{};
   kernel.lanes = kLanes;
   kernel.maxRows = kRows;
-  kernel.fewRows = kFewRows;
   listKernels<kRows>(kernel);
-  kernel.makeDigits = makeDigits;
+  listCut<Cut::Whole>(kernel);
+  listCut<Cut::Low16>(kernel);
+  listCut<Cut::Low12>(kernel);
+  kernel.joinColumns = join<false>;
+  kernel.joinLines = join<true>;
   kernel.interleave = interleave;
   kernel.store = store;
   return kernel;

@@ -41,12 +41,15 @@ struct ChopperFlips {
 
   /// A line's sign after the visits before `end`, from its sign before visit 0.
   PULSORA_HD float lineSign(float sign, int64_t line, int64_t end) const {
-    const int64_t first = (line - visits.line(0) + visits.lines) % visits.lines;
-    for (int64_t v = first; v < end; v += visits.lines) sign = lineFlips(v) ? -sign : sign;
+    if (!(rule.lineFlips > 0.0f)) return sign;
+    const int64_t first = line - visits.line(0);
+    for (int64_t v = first < 0 ? first + visits.lines : first; v < end; v += visits.lines)
+      sign = lineFlips(v) ? -sign : sign;
     return sign;
   }
   /// The sign of cell k of all lines after the visits before `end`.
   PULSORA_HD float otherSign(float sign, int64_t k, int64_t end) const {
+    if (!(rule.otherFlips > 0.0f)) return sign;
     for (int64_t v = endOfSweep(0); v < end; v += visits.lines)
       sign = otherFlips(v, k) ? -sign : sign;
     return sign;
@@ -107,34 +110,83 @@ struct LineCollector {
     const int64_t k = i - v * rule.others;
     if (!visits.isFirst(v)) return;
     const int64_t at = visits.line(v) * rule.others + k;
-    float sum = memory.sums[at];
-    float mean = memory.means ? memory.means[at] : 0.0f;
-    float reference = memory.references ? memory.references[at] : 0.0f;
+    Cell cell = load(at);
     float lineSign = memory.lineSigns ? memory.lineSigns[visits.line(v)] : 1.0f;
     float otherSign = memory.otherSigns ? memory.otherSigns[k] : 1.0f;
     int64_t seen = 0;  // visits that otherSign has seen
     for (; v < visits.count; v = visits.next(v)) {
-      float &value = values[v * rule.others + k];
-      const float read = value;
-      bool collects = true;
       if (memory.otherSigns) {
         otherSign = otherSignAfter(otherSign, k, seen, v);
         seen = v;
       }
-      if (memory.means) {
-        collects = flips.sweep(v) >= static_cast<uint64_t>(rule.period);
-        if (flips.sweep(v) > 0 && flips.lineFlips(v - visits.lines)) reference = mean;
-      }
-      value = collects ? collect(sum, lineSign * otherSign * (read - reference), v, k) : 0.0f;
-      if (memory.means) mean = pulsora::fma(rule.tail, read - mean, mean);
-      if (memory.lineSigns && flips.lineFlips(v)) lineSign = -lineSign;
+      const Visit visit = visitOf(v);
+      take(visit, lineSign * otherSign, v, k, cell);
+      if (visit.flips) lineSign = -lineSign;
     }
-    memory.sums[at] = sum;
-    if (memory.means) memory.means[at] = mean;
-    if (memory.references) memory.references[at] = reference;
+    store(cell, at);
+  }
+
+  /// The elements of visit v (forEachByRows).
+  void ofRow(int64_t v) const {
+    const LineVisits &visits = flips.visits;
+    if (!visits.isFirst(v)) return;
+    const int64_t line = visits.line(v);
+    float lineSign = memory.lineSigns ? memory.lineSigns[line] : 1.0f;
+    for (; v < visits.count; v = visits.next(v)) {
+      const Visit visit = visitOf(v);
+      for (int64_t k = 0; k < rule.others; ++k) {
+        const int64_t at = line * rule.others + k;
+        const float otherSign =
+            memory.otherSigns ? flips.otherSign(memory.otherSigns[k], k, v) : 1.0f;
+        Cell cell = load(at);
+        take(visit, lineSign * otherSign, v, k, cell);
+        store(cell, at);
+      }
+      if (visit.flips) lineSign = -lineSign;
+    }
   }
 
  private:
+  /// The memory of a buffer for a cell.
+  struct Cell {
+    float sum;
+    float mean;
+    float reference;
+  };
+  /// The part of a visit that all cells of the line share.
+  struct Visit {
+    bool collects;
+    bool renews;  // the reference becomes the mean
+    bool flips;   // the line's sign changes after the visit
+    float gain;
+  };
+
+  PULSORA_HD Cell load(int64_t at) const {
+    return {memory.sums[at], memory.means ? memory.means[at] : 0.0f,
+            memory.references ? memory.references[at] : 0.0f};
+  }
+  PULSORA_HD void store(const Cell &cell, int64_t at) const {
+    memory.sums[at] = cell.sum;
+    if (memory.means) memory.means[at] = cell.mean;
+    if (memory.references) memory.references[at] = cell.reference;
+  }
+  PULSORA_HD Visit visitOf(int64_t v) const {
+    Visit visit{true, false, memory.lineSigns && flips.lineFlips(v), gain(v)};
+    if (memory.means) {
+      visit.collects = flips.sweep(v) >= static_cast<uint64_t>(rule.period);
+      visit.renews = flips.sweep(v) > 0 && flips.lineFlips(v - flips.visits.lines);
+    }
+    return visit;
+  }
+  /// Replaces the read of cell k by its pulses or its change.
+  PULSORA_HD void take(const Visit &visit, float sign, int64_t v, int64_t k, Cell &cell) const {
+    float &value = values[v * rule.others + k];
+    const float read = value;
+    if (visit.renews) cell.reference = cell.mean;
+    value =
+        visit.collects ? collect(cell.sum, visit.gain, sign * (read - cell.reference), v, k) : 0.0f;
+    if (memory.means) cell.mean = pulsora::fma(rule.tail, read - cell.mean, cell.mean);
+  }
   PULSORA_HD float otherSignAfter(float sign, int64_t k, int64_t begin, int64_t end) const {
     for (int64_t v = flips.endOfSweep(begin); v < end; v += flips.visits.lines)
       sign = flips.otherFlips(v, k) ? -sign : sign;
@@ -142,8 +194,8 @@ struct LineCollector {
   }
 
   /// Adds a read to the sum, takes whole steps from it, and returns their pulses or change.
-  PULSORA_HD float collect(float &sum, float read, int64_t v, int64_t k) const {
-    const float changed = pulsora::fma(gain(v), read, rule.keeps ? sum : 0.0f);
+  PULSORA_HD float collect(float &sum, float gain, float read, int64_t v, int64_t k) const {
+    const float changed = pulsora::fma(gain, read, rule.keeps ? sum : 0.0f);
     const float most = static_cast<float>(rule.most);
     const float ratio = changed / rule.threshold;
     const float whole = ratio < 0.0f ? -pulsora::floor(-ratio) : pulsora::floor(ratio);
@@ -217,16 +269,30 @@ struct ChoppedInput {
 
   PULSORA_HD void operator()(int64_t i) const {
     const int64_t s = i / in.cols;
-    const int64_t line = i - s * in.cols;
-    float factor = rates ? pulsora::sqrt(rates[s]) : 1.0f;
+    ofLine(s, i - s * in.cols, rate(s), visits(s));
+  }
+
+  /// The elements of sample s (forEachByRows).
+  void ofRow(int64_t s) const {
+    const float factor = rate(s);
+    const int64_t seen = visits(s);
+    for (int64_t line = 0; line < in.cols; ++line) ofLine(s, line, factor, seen);
+  }
+
+ private:
+  PULSORA_HD float rate(int64_t s) const { return rates ? pulsora::sqrt(rates[s]) : 1.0f; }
+  /// The visits before sample s. (A read comes after the pulses of its own sample.)
+  PULSORA_HD int64_t visits(int64_t s) const {
+    if (!signs) return 0;
+    const int64_t events = s <= firstTap ? 0 : (s - firstTap - 1) / every + 1;
+    return pulsora::min(events * flips.visits.together, flips.visits.count);
+  }
+  PULSORA_HD void ofLine(int64_t s, int64_t line, float factor, int64_t seen) const {
     if (signs) {
-      // A read comes after the pulses of its own sample.
-      const int64_t events = s <= firstTap ? 0 : (s - firstTap - 1) / every + 1;
-      const int64_t visits = pulsora::min(events * flips.visits.together, flips.visits.count);
-      factor *= ofLines ? flips.lineSign(signs[line], line, visits)
-                        : flips.otherSign(signs[line], line, visits);
+      factor *= ofLines ? flips.lineSign(signs[line], line, seen)
+                        : flips.otherSign(signs[line], line, seen);
     }
-    out[i] = factor * in(s, line);
+    out[s * in.cols + line] = factor * in(s, line);
   }
 };
 

@@ -14,6 +14,20 @@
 namespace pulsora {
 namespace {
 
+// forEach() over the elements of [rows, cols]; on a CPU by functor.ofRow(r), which computes once
+// what the elements of a row share.
+template <class Functor>
+void forEachByRows(const Context &context, int64_t rows, int64_t cols, const Functor &functor) {
+  if (!context.onCpu()) {
+    forEach(context, rows * cols, functor);
+    return;
+  }
+  const int64_t grain = 1 + kStepsPerThread / (cols + 1);
+  parallelRange(context, rows, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) functor.ofRow(r);
+  });
+}
+
 // One line is driven, so that a read can have no effect of the other lines.
 void requireLineRead(const IOParameters &p, const std::string &path) {
   const auto require = [&](bool holds, const char *name, const char *value) {
@@ -91,10 +105,11 @@ DueVisits LineTransfer::dueWithin(int64_t samples) const {
   return due;
 }
 
-ChoppedInput LineTransfer::chopped(MatrixView<const float> in, const DueVisits &due, bool isX,
-                                   const float *rates, float *out) const {
-  return {in,    flips(due.visits), signs(isX), isX == rule_.columns,
-          rates, due.firstTap,      due.every,  out};
+void LineTransfer::chop(const Context &context, MatrixView<const float> in, const DueVisits &due,
+                        bool isX, const float *rates, float *out) const {
+  forEachByRows(context, in.rows, in.cols,
+                ChoppedInput{in, flips(due.visits), signs(isX), isX == rule_.columns, rates,
+                             due.firstTap, due.every, out});
 }
 
 LineTaps LineTransfer::taps(const DueVisits &due) const {
@@ -166,17 +181,17 @@ LinePulses LineTransfer::run(const Context &context, const DueVisits &due, float
   }
   LineRule rule = rule_;
   rule.gain *= lr;
-  forEach(context, elements,
-          LineCollector{rule,
-                        {rule, visits, chopperKey_},
-                        {sums_.data(), means_.data(), references_.data(), lineSigns_.data(),
-                         otherSigns_.data()},
-                        writeKey_,
-                        rates,
-                        due.firstTap,
-                        due.every,
-                        seen_.data(),
-                        clipped_.data()});
+  forEachByRows(context, visits.count, rule_.others,
+                LineCollector{rule,
+                              {rule, visits, chopperKey_},
+                              {sums_.data(), means_.data(), references_.data(), lineSigns_.data(),
+                               otherSigns_.data()},
+                              writeKey_,
+                              rates,
+                              due.firstTap,
+                              due.every,
+                              seen_.data(),
+                              clipped_.data()});
   if (rule_.chops())
     forEach(context, rule_.lines + rule_.others,
             ChopperTurner{flips(visits), lineSigns_.data(), otherSigns_.data()});

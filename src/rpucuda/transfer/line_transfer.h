@@ -64,9 +64,9 @@ class LineTransfer {
   /// Counts samples, or the end of a mini-batch.
   void passed(TransferSchedule::Unit unit, int64_t count) { settings_.schedule.take(unit, count); }
 
-  /// The inputs of one side of the first array's update, with choppers and rates of samples.
-  ChoppedInput chopped(MatrixView<const float> in, const DueVisits &due, bool isX,
-                       const float *rates, float *out) const;
+  /// Makes the inputs of one side of the first array's update, with choppers and rates of samples.
+  void chop(const Context &context, MatrixView<const float> in, const DueVisits &due, bool isX,
+            const float *rates, float *out) const;
   /// Taps of the first array for these visits.
   LineTaps taps(const DueVisits &due) const;
 

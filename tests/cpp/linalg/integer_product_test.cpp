@@ -99,6 +99,7 @@ TEST(IntegerProduct, Property37_EqualsTheSumInIntegersForAllShapesAndInstruction
       // Few rows take loops of their own.
       for (int64_t rows : {1, 2, 3, 4, 6, 8}) {
         for (int64_t depth : {64, 67, 512}) expectExact({rows, depth, 48, 127, bits, transposed});
+        expectExact({rows, 1100, 523, 63, bits, transposed});
       }
       expectExact({3, 4101, 19, 63, bits, transposed});
     }
@@ -134,6 +135,25 @@ TEST(IntegerProduct, IsExactUpToTheLongestRows) {
     }
   }
   EXPECT_FALSE(areExact(integerWeights(24, 1.0), (int64_t{1} << 30) / 63 + 1, 63));
+}
+
+TEST(IntegerProduct, SaturatesWeightsBeyondTheBound) {
+  for (int bits : {24, 16}) {
+    for (bool transposed : {false, true}) {
+      for (int64_t rows : {1, 4, 8, 20}) {
+        for (float beyond : {1.0f, -1.0f, 1.5f, -300.0f, 3e38f, -3e38f, kNaN}) {
+          Problem p(rows, 130, 40, 63, bits, transposed);
+          const float largest = p.integers.largest * p.integers.step;
+          p.weights[2613] = beyond > largest ? largest : -largest;
+          const std::vector<float> expected = p.expected(1.0f);
+          p.weights[2613] = beyond;
+          for (Isa isa : supportedIsas())
+            EXPECT_EQ(p.found(1.0f, 1, isa), expected)
+                << isaName(isa) << ", " << rows << " rows, " << beyond << ", bits " << bits;
+        }
+      }
+    }
+  }
 }
 
 TEST(IntegerWeights, UseAllBitsAndNeverMore) {

@@ -64,6 +64,7 @@ std::vector<AnalogRead *> ArrayGroup::reads() {
 
 void ArrayGroup::boundReads(const Context &context) {
   std::vector<double> bounds;
+  bounds.reserve(arrays_.size());
   for (const auto &array : arrays_) bounds.push_back(array->boundReads(context));
   if (io_ != GroupIo::Shared) return;
   for (Pass pass : {Pass::Forward, Pass::Backward})

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -153,3 +156,18 @@ def step_and_exchange(model: nn.Module, optimizer: torch.optim.Optimizer) -> Non
     if shared:
         group.recorded_exchange(shared).exchange_numbers()
     group.stepped()
+
+
+def processes(program: str, count: int, folder: Path, device: str = "cpu") -> list[dict[str, Any]]:
+    """The results of each of several processes, by a program of ours, in all of its runs."""
+    begun = train(World(device=device), mlp(), range(2))
+    torch.save(begun.state_dict(), folder / "begun.pt")
+    done = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, program, str(count), folder, device],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(count)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 import pickle
 import re
@@ -23,7 +22,7 @@ import distributed_cases as cases
 import distributed_runs as runs
 import pulsora as pl
 from conftest import DEVICES, ROOT
-from distributed_models import data, mlp
+from distributed_models import data, mlp, processes
 from pulsora import distributed
 from pulsora.nn import AnalogLinear
 from pulsora.optim import AnalogSGD
@@ -34,22 +33,6 @@ if TYPE_CHECKING:
 PERIPHERY = pl.IOParameters(noise_management="average_abs_max")
 
 
-def processes(count: int, folder: Path, device: str = "cpu") -> list[dict[str, Any]]:
-    """The results of each of several processes in all runs."""
-    model = runs.train(runs.World(device=device), mlp(), range(2))
-    torch.save(model.state_dict(), folder / "begun.pt")
-    program = Path(runs.__file__)
-    done = subprocess.run(  # noqa: S603 - our own program
-        [sys.executable, program, str(count), folder, device],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(count)]
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("distributed")
@@ -57,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pair(folder: Path) -> list[dict[str, Any]]:
-    return processes(2, folder)
+    return processes(runs.__file__, 2, folder)
 
 
 @cache
@@ -152,7 +135,7 @@ def test_what_two_processes_saved_goes_on_in_one(pair: list[dict[str, Any]], fol
 @pytest.mark.skipif("cuda" not in DEVICES, reason="needs a GPU")
 def test_processes_on_gpus_have_the_bits_of_one(tmp_path: Path) -> None:
     """Two processes with a GPU each (NCCL) if there are two GPUs, or else on one GPU (gloo)."""
-    pair = processes(2, tmp_path, "cuda")
+    pair = processes(runs.__file__, 2, tmp_path, "cuda")
     wrong = []
     for name in [*cases.EXACT, *cases.EXACT_OF_TWO]:
         wanted = by_one(name, tmp_path, "cuda")
@@ -182,7 +165,7 @@ def test_processes_on_gpus_have_the_bits_of_one(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_four_processes_have_the_bits_of_one(tmp_path: Path) -> None:
-    four = processes(4, tmp_path)
+    four = processes(runs.__file__, 4, tmp_path)
     for name in cases.EXACT:
         assert [found[name] for found in four] == [by_one(name, tmp_path)] * 4
         assert [found["shared"][name] for found in four] == [by_one(name, tmp_path)] * 4

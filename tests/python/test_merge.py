@@ -151,9 +151,12 @@ def test_inputs_may_have_names_and_the_model_may_be_larger() -> None:
     filled(model.one)
     filled(model.two)
     x = correlated(40, 6)
+    one = copy.deepcopy(model.one)
     report = pl.merge(model, [{"first": x, "second": 0.5 * x}])
     assert list(report) == ["one", "two"]
     assert model.one.tiles.seen is None
+    pl.merge(one, 1.5 * x)  # a tensor is one batch
+    assert torch.equal(*(each.get_weights()[0] for each in (one, model.one)))
 
 
 def nothing_changed(model: nn.Module, call: Callable[[], object], match: str) -> None:
@@ -172,6 +175,12 @@ def test_inputs_that_help_nothing_are_refused() -> None:
     layer.eval()
     nothing_changed(layer, lambda: pl.merge(layer, []), "layer '' got no input but 0")
     nothing_changed(layer, lambda: pl.merge(layer, [0 * x]), "layer '' got no input but 0")
+    bad = x.clone()
+    bad[3, 2] = torch.nan
+    perfect = pl.IOParameters(is_perfect=True)
+    ideal = filled(AnalogLinear(6, 5, config=config(forward=perfect, backward=perfect)))
+    nothing_changed(layer, lambda: pl.merge(layer, [x, bad]), "finite")
+    nothing_changed(ideal, lambda: pl.merge(ideal, [x, bad]), "finite")
     several = copy.deepcopy(layer)
     several.tiles.process_group = SimpleNamespace(gathers=True)
     with pytest.raises(ValueError, match="trained by several processes"):

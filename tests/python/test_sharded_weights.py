@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import sys
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -19,30 +15,16 @@ import distributed_cases as cases
 import pulsora as pl
 import sharded_weights_runs as sharded
 from conftest import DEVICES
-from distributed_models import World, mlp, outcome, train
+from distributed_models import World, mlp, outcome, processes, train
 from pulsora import distributed
 from pulsora.distributed.process_group import ProcessGroup
 from pulsora.nn import AnalogLinear
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 NAMES = [name for name in (*cases.EXACT, *cases.EXACT_OF_TWO) if name != "penalised"]
-
-
-def processes(count: int, folder: Path, device: str = "cpu") -> list[dict[str, Any]]:
-    """The results of each of several processes in all runs."""
-    begun = train(World(device=device), mlp(), range(2))
-    torch.save(begun.state_dict(), folder / "begun.pt")
-    done = subprocess.run(  # noqa: S603 - our own program
-        [sys.executable, Path(sharded.__file__), str(count), folder, device],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(count)]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def pair(folder: Path) -> list[dict[str, Any]]:
-    return processes(2, folder)
+    return processes(sharded.__file__, 2, folder)
 
 
 @cache
@@ -165,7 +147,7 @@ def test_what_needs_all_weights_asks_for_a_block(
 @pytest.mark.skipif("cuda" not in DEVICES, reason="needs a GPU")
 def test_sharded_weights_on_gpus_have_the_bits_of_one(tmp_path: Path) -> None:
     """Two processes with a GPU each (NCCL) if there are two GPUs, or else on one GPU (gloo)."""
-    pair = processes(2, tmp_path, "cuda")
+    pair = processes(sharded.__file__, 2, tmp_path, "cuda")
     wrong = []
     for name in [*NAMES, *sharded.EXACT]:
         wanted = by_one(name, tmp_path, "cuda")
@@ -180,7 +162,7 @@ def test_sharded_weights_on_gpus_have_the_bits_of_one(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_four_processes_have_the_bits_of_one(tmp_path: Path) -> None:
-    four = processes(4, tmp_path)
+    four = processes(sharded.__file__, 4, tmp_path)
     for name in [*cases.EXACT, *sharded.EXACT]:
         if name != "penalised":
             assert [found["True"][name] for found in four] == [by_one(name, tmp_path)] * 4

@@ -23,7 +23,7 @@ _REVISIONS = 2  # of the weights of cells that make up for others; a few of thes
 
 @torch.no_grad()
 def merge(
-    model: nn.Module, batches: Iterable[Any] | None = None
+    model: nn.Module, batches: torch.Tensor | Iterable[Any] | None = None
 ) -> dict[str, list[dict[str, Any]]]:
     """Writes the adapters of all LRTT layers into W, in place, and leaves A at 0.
 
@@ -38,7 +38,8 @@ def merge(
     Args:
         model: A model with LRTT layers, on any device. In eval(), if there are batches.
         batches: Inputs of the model, to make up for cells out of reach; of pairs (input, target)
-            the input. Some hundred samples are enough.
+            the input. A tensor is one batch. Some hundred samples are enough. Meanwhile a layer
+            takes 8 bytes for each pair of its inputs.
 
     Returns:
         For each analog layer with adapters, by its name, the statistics of the last transfer of
@@ -48,8 +49,8 @@ def merge(
 
     Raises:
         ValueError: If no layer has an adapter. With batches, also if the model is in training mode,
-            if a layer's transfers are not made by program and verify, if it gets no input but 0, or
-            if several processes train it. Nothing has changed then.
+            if a layer's transfers are not made by program and verify, if its inputs are not finite
+            or all 0, or if several processes train it. Nothing has changed then.
     """
     arrays: dict[str, TileArray] = {}
     seen: set[int] = set()  # tiles that several layers share are merged once
@@ -78,7 +79,7 @@ def merge(
 
 
 def _inputs(
-    model: nn.Module, arrays: dict[str, TileArray], batches: Iterable[Any]
+    model: nn.Module, arrays: dict[str, TileArray], batches: torch.Tensor | Iterable[Any]
 ) -> dict[str, Inputs]:
     """Returns the inputs of arrays by their names, after checks."""
     if model.training:
@@ -97,11 +98,13 @@ def _inputs(
                 "transfer_mode='write_verify', or leave out batches"
             )
     with Inputs.of(arrays) as inputs:
-        for batch in batches:
+        for batch in [batches] if isinstance(batches, torch.Tensor) else batches:
             x = batch[0] if isinstance(batch, tuple | list) else batch
             model(**x) if isinstance(x, dict) else model(x)
     for name, given in inputs.items():
-        if given.is_zero():
+        if not given.are_finite():
+            raise ValueError(f"layer '{name}' got inputs that are not finite; leave these out")
+        if given.are_zero():
             raise ValueError(
                 f"layer '{name}' got no input but 0; give batches of data as the model will see"
             )

@@ -38,7 +38,11 @@ class Inputs:
         parts = x.double().reshape(len(x), self.groups, -1).transpose(0, 1)
         self.sums.baddbmm_(parts.transpose(1, 2), parts)
 
-    def is_zero(self) -> bool:
+    def are_finite(self) -> bool:
+        """Whether all inputs were finite."""
+        return bool(self.sums.isfinite().all())
+
+    def are_zero(self) -> bool:
         """Whether there was no input but 0."""
         return not bool(self.sums.any())
 

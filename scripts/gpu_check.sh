@@ -4,7 +4,7 @@
 # Usage: scripts/gpu_check.sh [--quick | --untimed] [--results DIR]
 #   --quick     tests alone
 #   --untimed   tests and the checkers of compute-sanitizer, without benchmarks
-#   CHECK_SECONDS limits each checker (300), CUDA_ARCHITECTURES names what is built ("80;90").
+#   CHECK_SECONDS limits each checker (400), CUDA_ARCHITECTURES names what is built ("80;90").
 #   --results   where the logs, summary.txt and benchmark.json go; build/gpu-check by default
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -26,6 +26,7 @@ mkdir -p "$results"
 build=build/gpu-check
 python=${PYTHON:-python3}
 failed=0
+gpus=$(nvidia-smi --list-gpus | wc -l)
 
 # Runs a command with its output in a log, and says in one line how it went.
 run() {
@@ -53,9 +54,13 @@ run build cmake --build $build -j "$(nproc)" || exit 1
 all='-CudaMemory.*:CudaTileGrid.*EveryShape:CudaUpdate.Property36_EveryModel*:CudaUpdate.Property36_LargeArrays:CudaStream.AStepGraphRefuses*:CudaStream.*AStepGraphAtAnAge*'
 some='CudaProduct.*:CudaUpdate.Property36_Words*:CudaUpdate.Property37_*:CudaStream.*:CudaTile.*States*:CudaTile.*Inputs*:CudaTile.*Repeated*'
 some+='-CudaStream.AStepGraphRefuses*:CudaStream.*LargeTile*'
-check() { # check NAME TOOL TESTS
-  run "$1" timeout "${CHECK_SECONDS:-300}" compute-sanitizer --tool "$2" --error-exitcode 1 $build/rpucuda_tests --gtest_brief=1 \
-    --gtest_filter="$3"
+check() { # check NAME TOOL TESTS [SHARDS]: the tests in so many processes; on the last GPU
+  local shard
+  for ((shard = 0; shard < ${4:-1}; shard++)); do
+    run "$1-$shard" env CUDA_VISIBLE_DEVICES=$((gpus - 1)) GTEST_TOTAL_SHARDS="${4:-1}" GTEST_SHARD_INDEX=$shard \
+      timeout "${CHECK_SECONDS:-400}" compute-sanitizer --tool "$2" --error-exitcode 1 $build/rpucuda_tests --gtest_brief=1 \
+      --gtest_filter="$3" & checks+=($!)
+  done
 }
 # Tests of these names, which have cases for a GPU. pytest-benchmark, where a machine has it,
 # refuses to run in several processes.
@@ -79,20 +84,21 @@ python_tests() {
 checks=()
 python_tests & checks+=($!)
 if [ $quick = 0 ]; then
-  check memcheck memcheck "$all" & checks+=($!)
+  check memcheck memcheck "$all" 3
   # initcheck misses writes of cuBLAS by the copy engine, which these gradients read.
-  check initcheck initcheck "$all:CudaLowRankOf*Property46*" & checks+=($!)
-  check racecheck racecheck "$some" & checks+=($!)
-  check racecheck-lines racecheck 'CudaLineVisits.*:CudaProgramming.*' & checks+=($!)
-  check racecheck-lowrank racecheck "CudaLowRank*-*DoublePrecision" & checks+=($!)
+  check initcheck initcheck "$all:CudaLowRankOf*Property46*" 3
+  check racecheck racecheck "$some" 2
+  check racecheck-lines racecheck 'CudaLineVisits.*:CudaProgramming.*'
+  check racecheck-lowrank racecheck "CudaLowRank*-*DoublePrecision"
 fi
-run tests timeout 400 $build/rpucuda_tests
+run tests timeout 400 $build/rpucuda_tests --gtest_filter='-CudaMemory.*'
 # A user's program against the installed library, configured without a CUDA compiler.
 run install cmake --install $build --prefix $build/installed &&
   run program-configure cmake -S examples/cpp/05_gpu -B $build/on_gpu -DCMAKE_PREFIX_PATH="$PWD/$build/installed" &&
   run program-build cmake --build $build/on_gpu &&
   run program $build/on_gpu/on_gpu
 for each in "${checks[@]}"; do wait "$each" || failed=1; done
+run memory $build/rpucuda_tests --gtest_filter='CudaMemory.*' # counts the memory of the card: alone
 if [ $quick = 1 ] || [ $untimed = 1 ]; then
   cat "$results/summary.txt"
   exit $failed

@@ -21,6 +21,19 @@ struct LevelBytes {
     *byte = static_cast<uint8_t>(n);
     if (plane > 0) byte[plane] = static_cast<uint8_t>(n >> 8);
   }
+  /// Puts four neighbours; j is a multiple of 4.
+  PULSORA_HD void putFour(int64_t row, int64_t j, const float (&levels)[4]) const {
+    uint32_t low = 0;
+    uint32_t high = 0;
+    for (int i = 0; i < 4; ++i) {
+      const auto n = static_cast<uint32_t>(static_cast<int32_t>(levels[i]));
+      low |= (n & 0xFFU) << (8 * i);
+      high |= (n >> 8 & 0xFFU) << (8 * i);
+    }
+    auto *word = reinterpret_cast<uint32_t *>(data + row * pitch + j);
+    *word = low;
+    if (plane > 0) word[plane / 4] = high;
+  }
   /// Writes the zeros behind the `inputs` of a row.
   PULSORA_HD void end(int64_t row, int64_t inputs) const {
     for (int64_t j = inputs; j < pitch; ++j) put(row, j, 0.0f);

@@ -57,69 +57,118 @@ constexpr int kOctet = 8;  // samples that share a draw of normals; a pair of sa
 constexpr int kPairs = kOctet / 2;
 constexpr int kPlainThreads = kFinishThreads * kPairs;
 
-/// The first read of one line for the samples of an octet.
-template <bool kEffects>
+/// The first read of one line for kSamples neighbouring samples of an octet, from row0 on. With
+/// kGeneral, lines may have effects, and the ADC may round stochastically.
+template <bool kGeneral, int kSamples>
 struct LineReader {
   const OutputStage &s;
+  int64_t row0;
   int64_t line;
   LineSpread spread;
   Philox4 random{};
-  NormalPair normals{};
+  float unit[kSamples] = {};  // of the results
 
-  __device__ LineReader(const OutputStage &stage, int64_t line_, uint64_t octet)
-      : s(stage), line(line_), spread(spreadOf(stage, line_)) {
+  __device__ LineReader(const OutputStage &stage, int64_t row0_, int64_t line_, uint64_t octet)
+      : s(stage), row0(row0_), line(line_), spread(spreadOf(stage, line_)) {
+#pragma unroll
+    for (int i = 0; i < kSamples; ++i)
+      if (isRow(i)) unit[i] = s.state.scale[row0 + i] * s.outScale;
     if (s.noisy) random = draw(s.draws.key, s.draws.noise, static_cast<uint64_t>(line), octet, 0);
   }
-  /// Turns to a pair of samples.
-  __device__ void turnTo(int pair) {
-    if (s.noisy) normals = normalPair16(wordOf(random, static_cast<uint32_t>(pair)));
-  }
-  __device__ float read(int64_t row, float sum, bool second) const {
-    LineSums in[2];
-    in[0].sum = sum;
-    OutputDraws draws[2];
-    if (s.noisy) draws[0].noise = second ? normals.z1 : normals.z0;
-    if (s.converter.adc.stochastic) {
-      const uint64_t sample = s.draws.firstSample + static_cast<uint64_t>(row);
-      draws[0].round = uniform(
-          draw(s.draws.key, s.draws.round, static_cast<uint64_t>(line), sample, drawIndex(0, 0))
-              .v[0]);
+  /// Whether sample i is one of the mini-batch.
+  __device__ bool isRow(int i) const { return row0 + i >= 0 && row0 + i < s.out.rows; }
+  /// Replaces the ideal sums by results, and flags the rows that leave the range of the ADC.
+  /// `firstPair` is the place of the samples in the octet.
+  __device__ void read(float (&sums)[kSamples], int firstPair) const {
+    uint32_t clipped = 0;
+#pragma unroll
+    for (int i = 0; i < kSamples; i += 2) {
+      NormalPair z{};
+      if (s.noisy) z = normalPair16(wordOf(random, static_cast<uint32_t>(firstPair + i / 2)));
+      const Reading first = reading(i, sums[i], z.z0);
+      const Reading second = reading(i + 1, sums[i + 1], z.z1);
+      sums[i] = first.value * unit[i];
+      sums[i + 1] = second.value * unit[i + 1];
+      clipped |= (first.clipped | second.clipped << 1) << i;
     }
-    const Reading r = readLine<Passes::One, kEffects>(s.effects, s.converter, spread, in, draws);
-    if (r.clipped != 0) s.state.clipped[row] = 1;
-    return r.value * (s.state.scale[row] * s.outScale);
+    if (clipped == 0) return;  // as most often
+    for (int i = 0; i < kSamples; ++i)
+      if ((clipped >> i & 1U) != 0 && isRow(i)) s.state.clipped[row0 + i] = 1;
+  }
+
+ private:
+  __device__ Reading reading(int i, float sum, float z) const {
+    if constexpr (!kGeneral) {
+      OutputConverter converter = s.converter;
+      converter.adc.stochastic = false;  // now known to the compiler
+      return digitised(converter, sum, spread.noise, z, 0.0f);
+    } else {
+      LineSums in[2];
+      in[0].sum = sum;
+      OutputDraws draws[2];
+      draws[0].noise = z;
+      if (s.converter.adc.stochastic) {
+        const uint64_t sample = s.draws.firstSample + static_cast<uint64_t>(row0 + i);
+        draws[0].round = uniform(
+            draw(s.draws.key, s.draws.round, static_cast<uint64_t>(line), sample, drawIndex(0, 0))
+                .v[0]);
+      }
+      return s.hasEffects ? readLine<Passes::One, true>(s.effects, s.converter, spread, in, draws)
+                          : readLine<Passes::One, false>(s.effects, s.converter, spread, in, draws);
+    }
   }
 };
 
-/// The sums of a line for a pair of samples, their parts added in order.
-__device__ inline void addParts(const PlainRead &r, int64_t row0, int64_t line, float (&sum)[2]) {
-  const int64_t rows = r.output.out.rows;
+/// The ideal sums of the samples of `reader`. The parts of a pair's sums are added in order; those
+/// of an octet have one part.
+template <class Reader, int kSamples>
+__device__ inline void loadSums(const PlainRead &r, const Reader &reader, float (&sums)[kSamples]) {
   const int64_t lines = r.output.out.cols;
-  const float *part = r.sums + row0 * lines + line;
-  const bool there[2] = {row0 >= 0, row0 + 1 < rows};
-  if (r.integers.exist() && r.parts > 1) {
+  const int64_t all = r.output.out.rows * lines;
+  const int64_t at = reader.row0 * lines + reader.line;
+  if (kSamples == 2 && r.integers.exist() && r.parts > 1) {
     const IntegerSums exact = r.integerSums();
-    for (int i = 0; i < 2; ++i) {
-      if (there[i])
-        sum[i] = valueOf(JoinParts::total(exact, rows * lines, (row0 + i) * lines + line), r.unit);
-    }
+    for (int i = 0; i < 2; ++i)
+      if (reader.isRow(i)) sums[i] = valueOf(JoinParts::total(exact, all, at + i * lines), r.unit);
     return;
   }
+  const int64_t parts = kSamples > 2 || r.integers.exist() ? 1 : pulsora::max(r.parts, int64_t{1});
+  const float *part = r.sums + at;
 #pragma unroll 8
-  for (int64_t p = r.integers.exist() ? 1 : pulsora::max(r.parts, int64_t{1}); p > 0;
-       --p, part += rows * lines) {
-    sum[0] += there[0] ? part[0] : 0.0f;
-    sum[1] += there[1] ? part[lines] : 0.0f;
+  for (int64_t p = 0; p < parts; ++p, part += all) {
+#pragma unroll
+    for (int i = 0; i < kSamples; ++i)
+      if (reader.isRow(i)) sums[i] += part[i * lines];
   }
+}
+
+/// The ideal sums of a line of an added read. Its inputs, kRows apart, and the line's weights, lie
+/// in shared memory.
+template <class Product, int kRows, int kSamples>
+__device__ inline void addInputs(const AddedRead &added, const float *in, const float *weights,
+                                 float (&sums)[kSamples]) {
+  const Product product(added.read);
+  const int few = static_cast<int>(added.read.weights.cols);
+  typename Product::Sum sum[kSamples] = {};
+#pragma unroll 2
+  for (int k = 0; k < few; ++k) {
+    const auto weight = product.weight(weights[k * kFinishThreads]);
+#pragma unroll
+    for (int i = 0; i < kSamples; ++i)
+      product.add(sum[i], product.input(in[k * kRows + i]), weight);
+  }
+#pragma unroll
+  for (int i = 0; i < kSamples; ++i) sums[i] = product.result(sum[i]);
 }
 
 /// A thread takes a line of kThreadPairs pairs of samples: of one pair, or of a whole octet, which
 /// saves draws where there are threads enough. blockIdx.y counts kThreadPairs octets.
-template <bool kEffects, bool kAdded, int kThreadPairs, int kJobs>
+template <bool kGeneral, bool kAdded, int kThreadPairs, int kJobs>
 __global__ void __launch_bounds__(kPlainThreads)
     finishPlainKernel(const __grid_constant__ Jobs<SumOfReads, kJobs> jobs) {
   static_assert(kThreadPairs == 1 || kThreadPairs == kPairs, "a pair or an octet");
   constexpr int kRows = kThreadPairs * kOctet;  // of a block
+  constexpr int kSamples = 2 * kThreadPairs;
   awaitEarlier();
   extern __shared__ float shared[];
   const PlainRead &r = jobs.ofBlock().read;
@@ -130,13 +179,14 @@ __global__ void __launch_bounds__(kPlainThreads)
   float *weights = shared + few * kRows;  // [K][kFinishThreads]
   const int me = static_cast<int>(threadIdx.x);
   const int group = me / kFinishThreads;
-  const int pair0 = kThreadPairs == 1 ? group : 0;
-  const int octetOfBlock = kThreadPairs == 1 ? 0 : group;
+  const int column = me % kFinishThreads;
+  const int rowOfBlock = group * kSamples;
+  const int pair = kThreadPairs == 1 ? group : 0;  // of the octet
   const uint64_t firstOctet = (s.draws.firstSample >> 3) + uint64_t{blockIdx.y} * kThreadPairs;
-  const uint64_t octet = firstOctet + static_cast<uint64_t>(octetOfBlock);
+  const uint64_t octet = firstOctet + static_cast<uint64_t>(kThreadPairs == 1 ? 0 : group);
   // Rows before the first sample are none of the mini-batch.
   const auto blockRow = static_cast<int64_t>(firstOctet * kOctet - s.draws.firstSample);
-  const int64_t line = static_cast<int64_t>(blockIdx.x) * kFinishThreads + me % kFinishThreads;
+  const int64_t line = static_cast<int64_t>(blockIdx.x) * kFinishThreads + column;
   const int64_t rows = s.out.rows;
   if constexpr (kAdded) {
     for (int i = me; i < few * kRows; i += kPlainThreads) {
@@ -144,67 +194,44 @@ __global__ void __launch_bounds__(kPlainThreads)
       inner[i] = row >= 0 && row < rows ? added.read.input.converted[row * few + i / kRows] : 0.0f;
     }
     for (int k = group; k < few; k += kPairs)
-      weights[k * kFinishThreads + me % kFinishThreads] =
-          line < s.out.cols ? added.read.weights(line, k) : 0.0f;
+      weights[k * kFinishThreads + column] = line < s.out.cols ? added.read.weights(line, k) : 0.0f;
     __syncthreads();
   }
-  const int64_t octetRow = blockRow + octetOfBlock * kOctet;
-  if (line >= s.out.cols || octetRow + kOctet <= 0 || octetRow >= rows) return;
-  LineReader<kEffects> own(s, line, octet);
-  LineReader<kEffects> other(kAdded ? added.read.output : s, line, octet);
+  const int64_t row0 = blockRow + rowOfBlock;
+  if (line >= s.out.cols || row0 + kSamples <= 0 || row0 >= rows) return;
+  // All loads come before the first store, which the compiler could not move them across.
+  const LineReader<kGeneral, kSamples> own(s, row0, line, octet);
+  float out[kSamples] = {};
+  loadSums(r, own, out);
+  own.read(out, pair);
+  if constexpr (kAdded) {
+    const LineReader<kGeneral, kSamples> other(added.read.output, row0, line, octet);
+    float sums[kSamples];
+    added.read.integers.exist()
+        ? addInputs<IntegerProduct, kRows>(added, inner + rowOfBlock, weights + column, sums)
+        : addInputs<FloatProduct, kRows>(added, inner + rowOfBlock, weights + column, sums);
+    other.read(sums, pair);
 #pragma unroll
-  for (int p = 0; p < kThreadPairs; ++p) {
-    const int64_t row0 = octetRow + 2 * (pair0 + p);
-    if (row0 + 1 < 0 || row0 >= rows) continue;
-    float sum[2] = {};
-    addParts(r, row0, line, sum);
-    float addedSum[2] = {};
-    if constexpr (kAdded) {
-      const float *in = inner + octetOfBlock * kOctet + 2 * (pair0 + p);
-      const auto add = [&](const auto &product) {
-        typename std::decay_t<decltype(product)>::Sum both[2] = {};
-#pragma unroll 4
-        for (int k = 0; k < few; ++k) {
-          const auto weight = product.weight(weights[k * kFinishThreads + me % kFinishThreads]);
-          product.add(both[0], product.input(in[k * kRows]), weight);
-          product.add(both[1], product.input(in[k * kRows + 1]), weight);
-        }
-        for (int i = 0; i < 2; ++i) addedSum[i] = product.result(both[i]);
-      };
-      added.read.integers.exist() ? add(IntegerProduct(added.read)) : add(FloatProduct(added.read));
-    }
-    own.turnTo(pair0 + p);
-    if constexpr (kAdded) other.turnTo(pair0 + p);
-#pragma unroll 1
-    for (int half = 0; half < 2; ++half) {
-      const int64_t row = row0 + half;
-      if (row < 0 || row >= rows) continue;
-      float out = own.read(row, half ? sum[1] : sum[0], half != 0);
-      if constexpr (kAdded) {
-        const float read = other.read(row, half ? addedSum[1] : addedSum[0], half != 0);
-        out = pulsora::fma(added.factor, read, out);
-      }
-      s.out(row, line) = out;
-    }
+    for (int i = 0; i < kSamples; ++i) out[i] = pulsora::fma(added.factor, sums[i], out[i]);
   }
+#pragma unroll
+  for (int i = 0; i < kSamples; ++i)
+    if (own.isRow(i)) s.out(row0 + i, line) = out[i];
 }
-template <bool kEffects, bool kAdded, int kThreadPairs>
+template <bool kGeneral, bool kAdded, int kThreadPairs>
 constexpr JobKernel<SumOfReads> kFinishPlainKernel = {
-    &finishPlainKernel<kEffects, kAdded, kThreadPairs, 1>,
-    &finishPlainKernel<kEffects, kAdded, kThreadPairs, kMostJobs<SumOfReads>>};
+    &finishPlainKernel<kGeneral, kAdded, kThreadPairs, 1>,
+    &finishPlainKernel<kGeneral, kAdded, kThreadPairs, kMostJobs<SumOfReads>>};
 
-template <int kThreadPairs>
+template <bool kGeneral, int kThreadPairs>
 void finishPlain(const Context &context, const SumOfReads &reads, int64_t octets) {
   const auto &[read, added] = reads;
   const auto few = added.isThere() ? static_cast<size_t>(added.read.weights.cols) : 0;
   const size_t sharedBytes = few * (kOctet * kThreadPairs + kFinishThreads) * sizeof(float);
   const dim3 grid(gridFor(read.output.out.cols, kFinishThreads),
                   static_cast<unsigned>((octets + kThreadPairs - 1) / kThreadPairs));
-  const bool hasEffects = read.output.hasEffects || (few > 0 && added.read.output.hasEffects);
-  const auto &kernel = hasEffects ? (few > 0 ? kFinishPlainKernel<true, true, kThreadPairs>
-                                             : kFinishPlainKernel<true, false, kThreadPairs>)
-                                  : (few > 0 ? kFinishPlainKernel<false, true, kThreadPairs>
-                                             : kFinishPlainKernel<false, false, kThreadPairs>);
+  const auto &kernel = few > 0 ? kFinishPlainKernel<kGeneral, true, kThreadPairs>
+                               : kFinishPlainKernel<kGeneral, false, kThreadPairs>;
   launchJob(context.stream, kernel, grid, kPlainThreads, sharedBytes, reads);
 }
 
@@ -245,11 +272,16 @@ void cudaFinishPlain(const Context &context, const PlainRead &read, const AddedR
   const int64_t octets = (read.input.in.rows + 2 * kOctet - 2) / kOctet;
   PULSORA_CHECK(InputError, octets < 65536, "a mini-batch of ", read.input.in.rows,
                 " samples is more than the GPU takes; use smaller batches");
+  const auto isGeneral = [](const OutputStage &s) {
+    return s.hasEffects || s.converter.adc.stochastic;
+  };
   constexpr int64_t kManyThreads = 1 << 18;  // with a thread for each line of an octet
-  if (octets * read.output.out.cols >= kManyThreads) {
-    finishPlain<kPairs>(context, {read, added}, octets);
+  if (isGeneral(read.output) || (added.isThere() && isGeneral(added.read.output))) {
+    finishPlain<true, 1>(context, {read, added}, octets);
+  } else if (octets * read.output.out.cols < kManyThreads || read.parts > 1) {
+    finishPlain<false, 1>(context, {read, added}, octets);
   } else {
-    finishPlain<1>(context, {read, added}, octets);
+    finishPlain<false, kPairs>(context, {read, added}, octets);
   }
 }
 

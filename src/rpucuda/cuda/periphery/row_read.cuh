@@ -88,6 +88,33 @@ __device__ inline void convertInputs(const InputStage &s, int64_t row, int64_t b
   }
 }
 
+/// Whether a row can be converted four inputs at a time.
+__device__ inline bool areQuads(const InputStage &s, const VectorView<const float> &in) {
+  const auto places =
+      reinterpret_cast<uintptr_t>(in.data) | reinterpret_cast<uintptr_t>(s.converted);
+  const bool isDrawn = s.converter.noise > 0.0f || s.converter.dac.stochastic;
+  return !isDrawn && in.stride == 1 && in.size % 4 == 0 && places % sizeof(float4) == 0;
+}
+
+/// Converts entry k of the list four inputs at a time; by kThreads threads, one of which is this
+/// thread, number `me`.
+template <int kThreads>
+__device__ inline void convertQuads(const InputStage &s, int64_t k,
+                                    const VectorView<const float> &in, float scale, int me) {
+  const auto *from = reinterpret_cast<const float4 *>(in.data);
+  auto *to = reinterpret_cast<float4 *>(s.converted + k * in.size);
+  const LevelBytes bytes = s.bytes;
+#pragma unroll 2
+  for (int64_t q = me; q < in.size / 4; q += kThreads) {
+    const float4 four = from[q];
+    float value[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+    for (float &v : value) v = convertedInput(s.converter, v, scale, 0.0f, 0.0f);
+    to[q] = make_float4(value[0], value[1], value[2], value[3]);
+    if (bytes.data) bytes.putFour(k, 4 * q, value);
+  }
+}
+
 /// Converts entry k of the list; by kThreads threads, one of which is this thread, number `me`.
 template <int kThreads>
 __device__ inline void convertRow(const InputStage &s, int64_t k, int me) {
@@ -96,11 +123,16 @@ __device__ inline void convertRow(const InputStage &s, int64_t k, int me) {
     const int64_t row = s.list[k];
     float *converted = s.converted + k * n;
     const LevelBytes bytes = s.bytes;
-    convertInputs(s, row, me, n, kThreads, s.state.scale[row], s.state.round[row],
-                  [&](int64_t j, float value) {
-                    converted[j] = value;
-                    if (bytes.data) bytes.put(k, j, value);
-                  });
+    const float scale = s.state.scale[row];
+    if (const VectorView<const float> in = s.in.row(row); areQuads(s, in)) {
+      convertQuads<kThreads>(s, k, in, scale, me);
+    } else {
+      convertInputs(s, row, me, n, kThreads, scale, s.state.round[row],
+                    [&](int64_t j, float value) {
+                      converted[j] = value;
+                      if (bytes.data) bytes.put(k, j, value);
+                    });
+    }
     if (bytes.data && me == 0) bytes.end(k, n);
   } else {
     const ConvertInput convert{s};

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Times the forecaster's kernels on a GPU beside their bounds, torch and CPU threads.
+"""Times the forecaster's kernels on a GPU beside their bounds, torch and CPU threads, or on a CPU.
 
-    python benchmarks/forecast_kernels.py [--device cuda:0] [--threads 2] [--out FILE]
+    python benchmarks/forecast_kernels.py [--device cuda:0 | cpu] [--threads 2] [--out FILE]
 
 Results are compared first: with the CPU's to 1e-5 after one step. A time is the median over groups
 of calls, from an idle device to an idle device, the host's part included; "graph" is the same work
@@ -23,7 +23,7 @@ from torch import nn
 from pulsora.forecast import Ensemble, encode, rollout, truncated_svd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from torch import Tensor
 
@@ -271,31 +271,20 @@ def decompositions(device: torch.device, threads: int) -> list[Row]:
     return rows
 
 
-def main() -> None:
-    """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--device", default="cuda:0")
-    parser.add_argument("--threads", type=int, default=2, help="of the CPU (default: %(default)s)")
-    parser.add_argument("--out", type=Path, help="where the table is written too")
-    chosen = parser.parse_args()
-    device = torch.device(chosen.device)
+def gpu_table(device: torch.device, threads: int) -> Iterator[str]:
+    """The lines of the table of a GPU, with its host's processors beside it."""
     torch.cuda.set_device(device)
-    torch.set_num_threads(chosen.threads)
-    lines = [
-        (
-            f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}; "
-            f"{chosen.threads} CPU threads; microseconds"
-        ),
-        "",
-        (
-            "| case | bound | ours | ours, graph | share of bound | torch | torch, graph | "
-            "ours, CPU | torch, CPU | times our CPU |"
-        ),
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    print("\n".join(lines))
+    yield (
+        f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}; "
+        f"{threads} CPU threads; microseconds\n"
+    )
+    yield (
+        "| case | bound | ours | ours, graph | share of bound | torch | torch, graph | "
+        "ours, CPU | torch, CPU | times our CPU |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|---|"
     for make in (rollouts, small, decompositions):
-        for row in make(device, chosen.threads):
+        for row in make(device, threads):
             ours, graph = timed(row.ours, device, row.captured)
             theirs = timed(row.torchs, device, row.captured)
             cpu = [seconds(call) if call else None for call in (row.cpu, row.torch_cpu)]
@@ -307,8 +296,36 @@ def main() -> None:
                 for t in (row.bound, ours, graph, *theirs, *cpu)
             ]
             cells = [row.name, *shown[:3], share, *shown[3:], gain]
-            lines.append("| " + " | ".join(cells) + " |")
-            print(lines[-1], flush=True)
+            yield "| " + " | ".join(cells) + " |"
+
+
+def cpu_table(threads: int) -> Iterator[str]:
+    """The lines of the table of a CPU alone."""
+    yield f"CPU, torch {torch.__version__}; {threads} threads; microseconds\n"
+    yield "| case | ours | torch | ours over torch |"
+    yield "|---|---|---|---|"
+    for make in (rollouts, small, decompositions):
+        for row in make(torch.device("cpu"), threads):
+            if row.cpu and row.torch_cpu:
+                ours, theirs = seconds(row.cpu), seconds(row.torch_cpu)
+                cells = [row.name, *(f"{1e6 * t:.1f}" for t in (ours, theirs))]
+                yield "| " + " | ".join([*cells, f"{ours / theirs:.2f}"]) + " |"
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--device", default="cuda:0", help="a GPU, or cpu (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=2, help="of the CPU (default: %(default)s)")
+    parser.add_argument("--out", type=Path, help="where the table is written too")
+    chosen = parser.parse_args()
+    device = torch.device(chosen.device)
+    torch.set_num_threads(chosen.threads)
+    lines = []
+    on_cpu = device.type == "cpu"
+    for line in cpu_table(chosen.threads) if on_cpu else gpu_table(device, chosen.threads):
+        lines.append(line)
+        print(line, flush=True)
     if chosen.out:
         chosen.out.write_text("\n".join(lines) + "\n")
 

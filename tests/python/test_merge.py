@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -161,7 +162,7 @@ def test_inputs_may_have_names_and_the_model_may_be_larger() -> None:
 
 def nothing_changed(model: nn.Module, call: Callable[[], object], match: str) -> None:
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    with pytest.raises(ValueError, match=match):
+    with pytest.raises((ValueError, TypeError), match=match):
         call()
     after = model.state_dict()
     assert all(torch.equal(value, after[name]) for name, value in before.items())
@@ -175,6 +176,10 @@ def test_inputs_that_help_nothing_are_refused() -> None:
     layer.eval()
     nothing_changed(layer, lambda: pl.merge(layer, []), "layer '' got no input but 0")
     nothing_changed(layer, lambda: pl.merge(layer, [0 * x]), "layer '' got no input but 0")
+    nothing_changed(layer, lambda: pl.merge(layer, x[:0]), "layer '' got no input but 0")
+    nothing_changed(layer, lambda: pl.merge(layer, [()]), r"batches\[0\] = \(\): give an input")
+    for given in (5, "x", {"x": x}):
+        nothing_changed(layer, partial(pl.merge, layer, given), r"type \w+; give a list of inputs")
     bad = x.clone()
     bad[3, 2] = torch.nan
     perfect = pl.IOParameters(is_perfect=True)

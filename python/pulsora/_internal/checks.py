@@ -6,7 +6,7 @@ import math
 import os
 import tempfile
 from contextlib import contextmanager
-from numbers import Integral
+from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ __all__ = [
     "require_folder",
     "require_picture",
     "require_positive",
+    "require_positive_real",
+    "require_share",
     "whole_numbers",
 ]
 
@@ -41,6 +43,18 @@ def require_positive(name: str, value: object) -> None:
     """Raises ValueError unless the value is a finite number above 0."""
     if not isinstance(value, int | float) or not 0.0 < value < float("inf"):
         raise ValueError(f"{name} must be a positive number (got {value!r})")
+
+
+def require_positive_real(name: str, value: object) -> None:
+    """Raises ValueError unless the value is a finite number above 0, of any type but bool."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < float(value) < math.inf:
+        raise ValueError(f"{name} = {value!r}: give a positive number")
+
+
+def require_share(name: str, value: object) -> None:
+    """Raises ValueError unless the value is a number above 0 and at most 1."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0.0 < float(value) <= 1.0:
+        raise ValueError(f"{name} = {value!r}: give a share above 0 and at most 1")
 
 
 def require_finite(name: str, value: float) -> None:

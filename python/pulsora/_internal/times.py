@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 
 from pulsora import _core
 
-__all__ = ["described", "seconds"]
+__all__ = ["described", "listed", "seconds"]
 
 _UNITS = {
     "s": 1.0,
@@ -46,12 +47,34 @@ def seconds(time: float | str) -> float:
                 f"time is {time!r}; write seconds, or a number and one of the units {units}"
             )
     else:
-        value = float(time)
+        value = _number(time)
     if not math.isfinite(value) or value < 0.0:
         raise _core.ConfigError(
             f"time is {time!r}; give seconds since the end of programming, finite and >= 0"
         )
     return value
+
+
+def _number(time: Any) -> float:  # noqa: ANN401 - whatever was given
+    """Returns a number as a float; ConfigError for anything else."""
+    try:
+        if not isinstance(time, bool):
+            return float(time)
+    except (TypeError, ValueError):
+        pass
+    raise _core.ConfigError(
+        f"time is {time!r}; write a number of seconds, or a text such as '1 day'"
+    ) from None
+
+
+def listed(name: str, times: object) -> list[Any]:
+    """Returns a list of times; ConfigError for a single one."""
+    try:
+        if not isinstance(times, str):
+            return list(times)  # type: ignore[call-overload, no-any-return]
+    except TypeError:
+        pass
+    raise _core.ConfigError(f"{name} = {times!r}: give a list of times, such as [1.0, '1 day']")
 
 
 def described(time: float) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pulsora._internal.batches import inputs_of
 from pulsora.convert.unreachable import Inputs, Unreachable
 from pulsora.nn.base import AnalogModule
 
@@ -48,6 +49,7 @@ def merge(
         than the tolerance. With batches there are up to three transfers.
 
     Raises:
+        TypeError: If batches are none.
         ValueError: If no layer has an adapter. With batches, also if the model is in training mode,
             if a layer's transfers are not made by program and verify, if its inputs are not finite
             or all 0, or if several processes train it. Nothing has changed then.
@@ -98,8 +100,7 @@ def _inputs(
                 "transfer_mode='write_verify', or leave out batches"
             )
     with Inputs.of(arrays) as inputs:
-        for batch in [batches] if isinstance(batches, torch.Tensor) else batches:
-            x = batch[0] if isinstance(batch, tuple | list) else batch
+        for x in inputs_of(batches):
             model(**x) if isinstance(x, dict) else model(x)
     for name, given in inputs.items():
         if not given.are_finite():

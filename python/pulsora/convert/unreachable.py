@@ -35,7 +35,7 @@ class Inputs:
 
     def add(self, x: Tensor) -> None:
         """Adds inputs [m, groups * inputs]."""
-        parts = x.double().reshape(len(x), self.groups, -1).transpose(0, 1)
+        parts = x.double().reshape(len(x), self.groups, self.sums.shape[1]).transpose(0, 1)
         self.sums.baddbmm_(parts.transpose(1, 2), parts)
 
     def are_finite(self) -> bool:

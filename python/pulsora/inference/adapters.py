@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pulsora._internal.batches import hits, pair_of, require_pairs
 from pulsora._internal.text_tables import aligned
-from pulsora._internal.times import described, seconds
+from pulsora._internal.times import described, listed, seconds
 from pulsora.convert.arrays import arrays_of
 from pulsora.inference.folding import called
 from pulsora.inference.programming import (
@@ -125,17 +126,20 @@ def readapt(
         progress: Called after each step with the number of steps so far and in all.
 
     Raises:
+        TypeError: Unless what the metric is taken of can be gone through again and again, and for
+            batches that are no pairs.
         ValueError: If there are no times or steps, if times descend, if the model has no layer of
             InferenceConfig and no array with a retention, or if a layer of InferenceConfig has a
             weight that is not frozen.
         ConfigError: For a time for which a noise model has no numbers; nothing has changed then.
     """
-    after = [seconds(time) for time in times]
+    after = [seconds(time) for time in listed("times", times)]
     if not after or steps < 1:
         raise ValueError(f"times = {list(times)}, steps = {steps}: give one of each at least")
     if sorted(after) != after:
         raise ValueError(f"times = {list(times)}: a chip grows older; give ascending times")
     layers, arrays = drifting_parts(model)
+    require_pairs(batches if test is None else test)
     for held, weight in layers:
         _require_frozen(held, weight)
         for time in after:
@@ -181,7 +185,7 @@ def _endless(batches: Iterable[tuple[Any, Tensor]]) -> Iterator[tuple[Any, Tenso
         any_batch = False
         for batch in batches:
             any_batch = True
-            yield batch
+            yield pair_of(batch)
         if not any_batch:
             raise ValueError(
                 "batches gave no sample; give a list or a DataLoader, which can be gone through "
@@ -198,11 +202,11 @@ def _mean(
     """Returns the mean of a metric over all samples, in eval()."""
     model.eval()
     total, samples = 0.0, 0
-    for x, wanted in batches:
+    for x, wanted in map(pair_of, batches):
         y = called(model, x)
-        hits = getattr(y, "logits", y).argmax(-1) == wanted if metric is None else metric(y, wanted)
-        total += float(hits.double().sum())
-        samples += hits.numel()
+        found = hits(y, wanted) if metric is None else metric(y, wanted)
+        total += float(found.double().sum())
+        samples += found.numel()
     if samples == 0:
         raise ValueError("batches gave no sample; give a list, which can be gone through again")
     return total / samples

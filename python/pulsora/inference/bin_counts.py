@@ -10,11 +10,14 @@ import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["BINS", "BinCounts", "counted", "range_of", "root_mean_square"]
+__all__ = ["BINS", "INFINITE", "BinCounts", "counted", "range_of", "root_mean_square"]
 
 _DROPPED = 13  # bits of a float's 31 without its sign: 10 bits of the fraction are kept
 BINS = 1 << (31 - _DROPPED)
 """Number of bins."""
+
+INFINITE = 0x7F80_0000 >> _DROPPED
+"""The first bin of values that are not finite."""
 
 
 def counted(x: Tensor) -> Tensor:
@@ -53,6 +56,10 @@ class BinCounts:
         self._keys, place = torch.unique(all_keys, return_inverse=True)
         counts = torch.cat([self._counts, counts.cpu()])
         self._counts = torch.zeros_like(self._keys).index_add_(0, place, counts)
+
+    def are_finite(self) -> bool:
+        """Whether all values were finite."""
+        return not bool((self._keys % BINS >= INFINITE).any())
 
     def ranges(self, share: float) -> dict[int, float]:
         """Returns `range_of` the values of each group that has other values than 0."""

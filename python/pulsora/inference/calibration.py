@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from pulsora.inference.bin_counts import BINS, BinCounts, counted, range_of, root_mean_square
+from pulsora._internal.batches import inputs_of
+from pulsora._internal.checks import require_positive_real, require_share
+from pulsora.inference.bin_counts import (
+    BINS,
+    INFINITE,
+    BinCounts,
+    counted,
+    range_of,
+    root_mean_square,
+)
 from pulsora.inference.exact_reads import exact_reads, layers_by_name
 from pulsora.inference.folding import called, reads_slices
 
@@ -48,7 +57,7 @@ def calibrate(
 
     Args:
         model: A model in eval() with layers of InferenceConfig.
-        batches: Inputs of the model; of pairs (input, target) the input.
+        batches: Inputs of the model; of pairs (input, target) the input. A tensor is one batch.
         rule: "quantile", the smallest range that holds this share of a layer's inputs; "max", all;
             "sigma", so many root mean squares of the inputs, counted by the same bins.
         quantile: Share of the inputs within the range, above 0 and at most 1.
@@ -58,13 +67,14 @@ def calibrate(
         The range of each layer by its name in `model.named_modules()`.
 
     Raises:
-        ValueError: If the model is in training mode or has no such layer, for a bad rule, and if a
-            layer gets no input but 0 or reads perfectly; nothing has changed then.
+        TypeError: If batches are none.
+        ValueError: If the model is in training mode or has no such layer, for a bad setting, and if
+            a layer gets no input but 0, inputs that are not finite, or reads perfectly; nothing has
+            changed then.
     """
-    if rule not in {"quantile", "max", "sigma"}:
+    if rule not in ("quantile", "max", "sigma"):
         raise ValueError(f"rule = {rule!r}: write 'quantile', 'max' or 'sigma'")
-    if not (sigmas > 0.0 and math.isfinite(sigmas)):
-        raise ValueError(f"sigmas = {sigmas}: give a positive number")
+    require_positive_real("sigmas", sigmas)
     layers = _layers(model, quantile)
     counts = {name: torch.zeros(BINS, dtype=torch.int64) for name in layers}
     _run(model, layers, batches, lambda name, x: counts[name].add_(counted(x)))
@@ -104,7 +114,7 @@ def calibrate_outputs(
 
     Args:
         model: A model in eval() with layers of InferenceConfig.
-        batches: Inputs of the model; of pairs (input, target) the input.
+        batches: Inputs of the model; of pairs (input, target) the input. A tensor is one batch.
         quantile: Share of the sums within the range, above 0 and at most 1.
         per: The ADCs that share a range: of a "layer", a "tile", a "slice" of a tile whose slices
             have converters apart, or an "output" of such a slice or of a tile.
@@ -117,7 +127,7 @@ def calibrate_outputs(
         StateError: If a layer lacks its input range.
     """
     layers = _layers(model, quantile)
-    if per not in {"layer", "tile", "slice", "output"}:
+    if per not in ("layer", "tile", "slice", "output"):
         raise ValueError(f"per = {per!r}: write 'layer', 'tile', 'slice' or 'output'")
     for name, layer in layers.items():
         if per == "slice" and not reads_slices(layer.config):
@@ -138,6 +148,8 @@ def calibrate_outputs(
     for name, ranges in found.items():
         if not ranges:
             raise ValueError(_no_inputs(name))
+        if not counts[name].are_finite():
+            raise ValueError(_not_finite(name))
     for name, layer in layers.items():
         largest = max(found[name].values())
         old = layer.config.forward  # type: ignore[attr-defined]
@@ -177,8 +189,7 @@ def _set_gains(
 
 def _layers(model: nn.Module, quantile: float) -> dict[str, AnalogModule]:
     """Returns the layers of a model that can be calibrated, by name."""
-    if not 0.0 < quantile <= 1.0:
-        raise ValueError(f"quantile = {quantile}: give a share above 0 and at most 1")
+    require_share("quantile", quantile)
     if model.training:
         raise ValueError("the model is in training mode; call eval(), so that inputs have no noise")
     layers = layers_by_name(model)
@@ -197,13 +208,19 @@ def _run(
     seen: Callable[[str, Tensor], object],
 ) -> None:
     with exact_reads(dict(layers), seen):
-        for batch in batches:
-            called(model, batch[0] if isinstance(batch, tuple | list) else batch)
+        for x in inputs_of(batches):
+            called(model, x)
 
 
 def _require_inputs(name: str, count: Tensor) -> None:
     if int(count[1:].sum()) == 0:
         raise ValueError(_no_inputs(name))
+    if int(count[INFINITE:].sum()) > 0:
+        raise ValueError(_not_finite(name))
+
+
+def _not_finite(name: str) -> str:
+    return f"layer '{name}' got inputs that are not finite; leave these out"
 
 
 def _no_inputs(name: str) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from pulsora._internal.batches import inputs_of
 from pulsora.inference.exact_reads import exact_reads, layers_by_name
 from pulsora.inference.folding import called
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from torch import Tensor
+
+    from pulsora.nn.base import AnalogModule
 
 __all__ = ["adapt_batch_norm", "fit_affine"]
 
@@ -27,12 +30,14 @@ def adapt_batch_norm(model: nn.Module, batches: Iterable[Any]) -> int:
 
     Args:
         model: A model in eval() with batch norms that have running statistics.
-        batches: Inputs of the model; of pairs (input, target) the input. All count alike.
+        batches: Inputs of the model; of pairs (input, target) the input. A tensor is one
+            batch. All count alike.
 
     Returns:
         The number of batch norms.
 
     Raises:
+        TypeError: If batches are none.
         ValueError: If the model is in training mode or has no such layer, and if there is no batch.
     """
     norms = [
@@ -45,7 +50,7 @@ def adapt_batch_norm(model: nn.Module, batches: Iterable[Any]) -> int:
         raise ValueError("the model has no batch norm with running statistics")
     if model.training:
         raise ValueError("the model is in training mode; call eval()")
-    inputs = [batch[0] if isinstance(batch, tuple | list) else batch for batch in batches]
+    inputs = list(inputs_of(batches))
     if not inputs:
         raise ValueError("batches gave no sample; give inputs as the model will see them")
     momenta = [norm.momentum for norm in norms]
@@ -73,12 +78,13 @@ def fit_affine(model: nn.Module, batches: Iterable[Any]) -> dict[str, Tensor]:
 
     Args:
         model: A programmed model in eval() with layers of InferenceConfig.
-        batches: Inputs of the model; of pairs (input, target) the input.
+        batches: Inputs of the model; of pairs (input, target) the input. A tensor is one batch.
 
     Returns:
         The gain a and the offset b of each layer's outputs, [2, out_features], by layer.
 
     Raises:
+        TypeError: If batches are none.
         ValueError: If the model has no such layer or is in training mode, or is not programmed, and
             if there is no batch.
     """
@@ -87,11 +93,28 @@ def fit_affine(model: nn.Module, batches: Iterable[Any]) -> dict[str, Tensor]:
         raise ValueError("the model has no layer of InferenceConfig, whose outputs could be fitted")
     if model.training:
         raise ValueError("the model is in training mode; call eval()")
-    for name, layer in layers.items():
-        held: Any = layer.held
+    arrays: list[Any] = [layer.held for layer in layers.values()]
+    for name, held in zip(layers, arrays, strict=True):
         if not held.is_programmed:
             raise ValueError(f"layer '{name}' is not programmed; call pulsora.program(model) first")
-        held.affine = None
+    before = [held.affine for held in arrays]
+    try:
+        for held in arrays:
+            held.affine = None
+        found = _fitted(model, layers, batches)
+    except BaseException:
+        for held, affine in zip(arrays, before, strict=True):
+            held.affine = affine
+        raise
+    for name, held in zip(layers, arrays, strict=True):
+        held.affine = found.get(name)
+    return found
+
+
+def _fitted(
+    model: nn.Module, layers: dict[str, AnalogModule], batches: Iterable[Any]
+) -> dict[str, Tensor]:
+    """Returns gain and offset of each layer's outputs, [2, out_features]."""
     sums: dict[str, Tensor] = {}
 
     def seen(name: str, x: Tensor) -> None:
@@ -106,8 +129,9 @@ def fit_affine(model: nn.Module, batches: Iterable[Any]) -> dict[str, Tensor]:
         sums[name] = sums[name] + terms if name in sums else terms
 
     with exact_reads(layers, seen):
-        for batch in batches:
-            called(model, batch[0] if isinstance(batch, tuple | list) else batch)
+        for x in inputs_of(batches):
+            called(model, x)
+    sums = {name: terms for name, terms in sums.items() if int(terms[0].max()) > 0}
     if not sums:
         raise ValueError("batches gave no sample; give inputs as the model will see them")
     found = {}
@@ -115,6 +139,5 @@ def fit_affine(model: nn.Module, batches: Iterable[Any]) -> dict[str, Tensor]:
         variance = squares / count - (y / count) ** 2
         covariance = products / count - (y / count) * (wanted / count)
         gain = torch.where(variance > 0.0, covariance / variance, torch.ones_like(variance))
-        affine = torch.stack([gain, wanted / count - gain * y / count]).float()
-        layers[name].held.affine = found[name] = affine  # type: ignore[union-attr]
+        found[name] = torch.stack([gain, wanted / count - gain * y / count]).float()
     return found

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import numpy as np
 import torch
 
+from pulsora import _core
+from pulsora._internal.batches import hits, pair_of, require_pairs
+from pulsora._internal.checks import require_share
 from pulsora._internal.progress import Shown
-from pulsora._internal.times import seconds
+from pulsora._internal.times import listed, seconds
 from pulsora.inference.folding import (
     called,
     first_mixing_layer,
@@ -24,7 +29,7 @@ from pulsora.nn.age_gate import age_gates, select_ages
 from pulsora.nn.tiles.held_weights import HeldWeights
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from torch import Tensor, nn
 
@@ -33,6 +38,9 @@ __all__ = ["evaluate"]
 YEAR = ("1 s", "1 h", "1 day", "1 month", "1 year")
 """Times of an evaluation by default."""
 
+
+_MOST_CHIPS = 2**32
+_MOST_PROGRAMMINGS = 2**47
 
 _CUT = (torch.Tensor, tuple, list, dict)
 """Entries of outputs that the metric sees; others, such as caches, are left out."""
@@ -91,20 +99,25 @@ def evaluate(
         file.
 
     Raises:
+        TypeError: Unless batches are pairs that can be gone through again and again.
         ValueError: If the model has no layer of InferenceConfig and no array with a retention, or
-            is in training mode, if there are no samples, times or programmings, if there are
-            several chips without a programmed layer, or if the metric gives no number per sample.
+            is in training mode, for a bad setting, if there are no samples, times or programmings,
+            if there are several chips without a programmed layer, or if the targets have another
+            shape than the classes, or the metric gives no number per sample.
         ConfigError: For a time for which a noise model has no numbers, before anything changes.
         InputError: If a weight is not finite.
     """
     layers, arrays = drifting_parts(model)
-    _require(model, metric, chips, memory)
+    _require(model, metric, chips, memory, prepare)
+    require_pairs(batches)
     if chips > 1 and not layers:
         raise ValueError(f"chips = {chips}, but no layer is programmed; leave it at 1")
-    after = [seconds(time) for time in times]
+    after = [seconds(time) for time in listed("times", times)]
     numbers = _numbers(programmings)
     if not after or not numbers:
-        raise ValueError("give at least one time and one programming")
+        raise ValueError(
+            f"times = {times!r}, programmings = {programmings!r}: give at least one of each"
+        )
     for time in after:
         for held, _ in layers:
             held.require_time(time)
@@ -137,28 +150,40 @@ def evaluate(
     return InferenceReport(tuple(after), tuple(numbers * chips), values, name, of_chips)
 
 
-def _require(model: nn.Module, metric: object, chips: int, memory: float) -> None:
+def _require(
+    model: nn.Module, metric: object, chips: object, memory: object, prepare: object
+) -> None:
     """Raises ValueError for a model and settings that cannot be evaluated."""
     if model.training:
         raise ValueError("the model is in training mode, and would draw other noise; call eval()")
-    if isinstance(metric, str) and metric != "accuracy":
+    if metric != "accuracy" and not callable(metric):
         raise ValueError(f"metric = {metric!r}: write 'accuracy', or give a function")
-    if chips < 1:
-        raise ValueError(f"chips = {chips}: give at least one chip")
-    if not 0.0 < memory <= 1.0:
-        raise ValueError(f"memory = {memory}: give a share above 0 and at most 1")
+    if prepare is not None and not callable(prepare):
+        raise ValueError(f"prepare = {prepare!r}: give a function of the model, or None")
+    if not _is_whole(chips) or not 1 <= chips <= _MOST_CHIPS:
+        raise ValueError(f"chips = {chips!r}: give at least one chip, as a whole number")
+    require_share("memory", memory)
 
 
-def _numbers(programmings: int | Sequence[int]) -> list[int]:
+def _numbers(programmings: object) -> list[int]:
     """Returns the numbers of the programmings."""
-    if isinstance(programmings, int):
+    if _is_whole(programmings) and programmings >= 0:
         return list(range(programmings))
-    try:
-        return list(programmings)
-    except TypeError:
-        raise ValueError(
+    if isinstance(programmings, str) or not isinstance(programmings, Iterable):
+        raise ValueError(  # noqa: TRY004 - as for other numbers
             f"programmings = {programmings!r}: give a whole number, or a list of numbers"
-        ) from None
+        )
+    numbers = list(programmings)
+    for number in numbers:
+        if not _is_whole(number) or not 0 <= number < _MOST_PROGRAMMINGS:
+            raise _core.ConfigError(
+                f"programmings has {number!r}: give whole numbers from 0 to 2^47 - 1"
+            )
+    return numbers
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _pass_size(
@@ -173,9 +198,10 @@ def _pass_size(
         raise ValueError(
             "batches gave no sample; give a list or a DataLoader, which can be gone through again"
         )
-    mixing = first_mixing_layer(model, first[0])
+    x, _ = pair_of(first)
+    mixing = first_mixing_layer(model, x)
     if mixing is None:
-        return size_of_a_pass(model, first[0], memory)
+        return size_of_a_pass(model, x, memory)
     warnings.warn(
         f"{mixing} does not treat the samples of a batch apart, so that the model is read one "
         "realisation at a time; call eval() of batch norms, or put the batch first",
@@ -197,7 +223,8 @@ def _measured(
     totals: Tensor | None = None
     seen = 0
     for batch in batches:
-        for x, wanted in [batch] if samples is None else pieces(*batch, samples):
+        pair = pair_of(batch)
+        for x, wanted in [pair] if samples is None else pieces(*pair, samples):
             select_ages(gates, times, len(wanted))
             parts = _parts(called(model, folded(x, count)), count)
             found = [_of_samples(metric, part, wanted) for part in parts]
@@ -218,8 +245,7 @@ def _of_samples(
 ) -> Tensor:
     """Returns the metric of each sample."""
     if isinstance(metric, str):
-        hits: Tensor = getattr(y, "logits", y).argmax(-1) == wanted
-        return hits.float()
+        return hits(y, wanted).float()
     found: object = metric(y, wanted)
     if not isinstance(found, torch.Tensor) or found.ndim == 0:
         raise ValueError(

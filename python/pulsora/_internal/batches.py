@@ -1,0 +1,87 @@
+"""Batches as callers give them: inputs of a model, or pairs of inputs and targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+__all__ = ["hits", "inputs_of", "pair_of", "require_pairs"]
+
+
+def inputs_of(batches: object) -> Iterator[Any]:
+    """Yields the inputs of batches; of pairs (input, target) the input. A tensor is one batch.
+
+    Raises:
+        TypeError: If there is nothing to go through, before the first input.
+        ValueError: For a batch that is an empty tuple or list.
+    """
+    given = [batches] if isinstance(batches, torch.Tensor) else batches
+    _require_iterable(given, "inputs, such as [x], or a tensor, which is one batch")
+    each: Any = given
+    return (_input_of(number, batch) for number, batch in enumerate(each))
+
+
+def _input_of(number: int, batch: Any) -> Any:  # noqa: ANN401
+    if not isinstance(batch, tuple | list):
+        return batch
+    if not batch:
+        raise ValueError(f"batches[{number}] = {batch!r}: give an input, or a pair (input, target)")
+    return batch[0]
+
+
+def require_pairs(batches: object) -> None:
+    """Raises TypeError unless batches can be gone through again and again.
+
+    A generator would be at its end after the first time.
+    """
+    _require_iterable(batches, "pairs (input, target), such as [(x, target)], or a DataLoader")
+    if isinstance(batches, Iterator):
+        raise TypeError(
+            f"batches is of type {type(batches).__name__}, which can be gone through once; give "
+            "list(batches), or a DataLoader"
+        )
+
+
+def pair_of(batch: object) -> tuple[Any, Any]:
+    """Returns the input and the target of a batch.
+
+    Raises:
+        TypeError: Unless it is a pair.
+    """
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        count = f" of {len(batch)}" if isinstance(batch, tuple | list) else ""
+        raise TypeError(
+            f"batches has an entry of type {type(batch).__name__}{count}; give pairs (input, "
+            "target), such as [(x, target)]"
+        )
+    x, target = batch
+    return x, target
+
+
+def hits(y: Any, wanted: Any) -> torch.Tensor:  # noqa: ANN401
+    """Returns for each sample whether the largest output (or `logits`) is its target's class.
+
+    Raises:
+        ValueError: Unless there is one target for each sample.
+    """
+    found: torch.Tensor = getattr(y, "logits", y).argmax(-1)
+    shape = getattr(wanted, "shape", None)
+    if shape is None or tuple(shape) != tuple(found.shape):
+        given = f"type {type(wanted).__name__}" if shape is None else f"shape {list(shape)}"
+        raise ValueError(
+            f"targets have {given}, and the classes of the outputs shape {list(found.shape)}; give "
+            "the number of a class for each sample, or a metric of your own"
+        )
+    same: torch.Tensor = found == wanted
+    return same
+
+
+def _require_iterable(batches: object, wanted: str) -> None:
+    is_one = isinstance(batches, str | bytes | Mapping | torch.Tensor)
+    if is_one or not any(hasattr(batches, name) for name in ("__iter__", "__getitem__")):
+        shown = f" = {batches!r}" if isinstance(batches, bool | int | float | None) else ""
+        raise TypeError(
+            f"batches{shown} is of type {type(batches).__name__}; give a list of {wanted}"
+        )

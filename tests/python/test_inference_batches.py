@@ -1,0 +1,128 @@
+"""Batches and settings of inference that are refused before anything has changed."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import pulsora as pl
+
+torch = pytest.importorskip("torch")
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+INPUT = pl.IOParameters(noise_management="input_range")
+X = torch.ones(4, 6)
+BATCHES = [(X, torch.zeros(4, dtype=torch.int64))]
+
+
+def model_of(**settings: Any) -> Any:  # noqa: ANN401 - layers by number
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
+    return pl.convert_to_analog(net, pl.InferenceConfig(**settings), seed=1).eval()
+
+
+def evaluated(**settings: Any) -> Callable[[Any], object]:
+    return partial(pl.inference.evaluate, **{"batches": BATCHES} | settings)
+
+
+CHECKED_FIRST: list[tuple[str, Callable[[Any], object], str]] = [
+    (f"evaluate with {name} = {value!r}", evaluated(**{name: value}), message)
+    for name, value, message in (
+        ("programmings", [0, 1.5], "programmings has 1.5: give whole numbers from 0 to 2^47 - 1"),
+        ("programmings", [2**47], "give whole numbers from 0 to 2^47 - 1"),
+        ("programmings", True, "programmings = True: give a whole number, or a list"),
+        ("programmings", "12", "programmings = '12': give a whole number, or a list"),
+        ("programmings", 0, "programmings = 0: give at least one of each"),
+        ("chips", 1.5, "chips = 1.5: give at least one chip, as a whole number"),
+        ("chips", True, "chips = True: give at least one chip"),
+        ("memory", "0.5", "memory = '0.5': give a share above 0 and at most 1"),
+        ("metric", 5, "metric = 5: write 'accuracy', or give a function"),
+        ("prepare", 5, "prepare = 5: give a function of the model, or None"),
+        ("times", "1 day", "times = '1 day': give a list of times, such as [1.0, '1 day']"),
+        ("times", 5.0, "times = 5.0: give a list of times"),
+        ("times", [None], "time is None; write a number of seconds, or a text such as"),
+        ("times", [True], "time is True; write a number of seconds"),
+        ("batches", 5, "batches = 5 is of type int; give a list of pairs (input, target)"),
+        ("batches", X, "batches is of type Tensor; give a list of pairs (input, target)"),
+        ("batches", iter(BATCHES), "which can be gone through once; give list(batches)"),
+        ("batches", [X], "batches has an entry of type Tensor; give pairs (input, target)"),
+        ("batches", [(X, X, X)], "batches has an entry of type tuple of 3; give pairs"),
+    )
+] + [
+    (f"{call.__name__} of {given!r}", lambda m, call=call, given=given: call(m, given), message)
+    for call in (
+        pl.inference.calibrate, pl.inference.calibrate_outputs, pl.inference.fit_affine
+    )
+    for given, message in (
+        (5, "batches = 5 is of type int; give a list of inputs, such as [x], or a tensor"),
+        ("x", "batches is of type str; give a list of inputs"),
+        ({"x": X}, "batches is of type dict; give a list of inputs"),
+        ([()], "batches[0] = (): give an input, or a pair (input, target)"),
+    )
+] + [
+    ("calibrate, rule", lambda m: pl.inference.calibrate(m, [X], rule=[]), "rule = []: write"),
+    ("calibrate, sigmas", lambda m: pl.inference.calibrate(m, [X], sigmas="3"), "sigmas = '3': g"),
+    (
+        "calibrate, quantile", lambda m: pl.inference.calibrate(m, [X], quantile="1"),
+        "quantile = '1': give a share above 0 and at most 1",
+    ),
+    (
+        "calibrate with NaN", lambda m: pl.inference.calibrate(m, [X, X * float("nan")]),
+        "layer '0' got inputs that are not finite; leave these out",
+    ),
+    (
+        "calibrate with infinity", lambda m: pl.inference.calibrate(m, [X, -X / 0.0], quantile=0.5),
+        "layer '0' got inputs that are not finite; leave these out",
+    ),
+    (
+        "calibrate_outputs with NaN",
+        lambda m: pl.inference.calibrate_outputs(m, [X, X * float("nan")]),
+        "layer '0' got inputs that are not finite; leave these out",
+    ),
+    ("fit_affine of nothing", lambda m: pl.inference.fit_affine(m, [X[:0]]), "gave no sample"),
+    ("no time", lambda m: pl.drift(m, None), "time is None; write a number of seconds"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call", CHECKED_FIRST, ids=[row[0] for row in CHECKED_FIRST])
+def test_what_is_checked_first_changes_nothing_in_a_programmed_model(
+    call: tuple[str, Callable[[Any], object], str],
+) -> None:
+    model = pl.drift(pl.program(model_of(forward=INPUT), 5, chip=2), 60.0)
+    for layer in (model[0], model[2]):
+        layer.input_range.data.fill_(2.0)
+    pl.inference.fit_affine(model, [torch.randn(9, 6)])
+    ranges = [layer.held.affine for layer in (model[0], model[2])]
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises((ValueError, TypeError)) as refusal:
+        call[1](model)
+    assert call[2] in str(refusal.value)
+    after = model.state_dict()
+    changed = [name for name, value in before.items() if not torch.equal(value, after[name])]
+    reads = "0.tiles.0_0.values", "2.tiles.0_0.values"  # count the reads that fit_affine makes
+    assert not set(changed) - (set(reads) if "fit_affine" in call[0] else set())
+    assert [layer.held.affine for layer in (model[0], model[2])] == ranges
+    for tile in pl.inference.programmed_tiles(model):
+        assert tile.programming.point == (5, 60.0, 0, 2)
+
+
+def test_targets_of_another_shape_are_refused() -> None:
+    batches = [(BATCHES[0][0], BATCHES[0][1][:, None])]
+    message = r"targets have shape \[4, 1\], and the classes of the outputs shape \[4\]; give"
+    with pytest.raises(ValueError, match=message):
+        pl.inference.evaluate(model_of(), batches, times=[1.0])
+
+
+def test_a_tensor_is_one_batch_of_a_calibration() -> None:
+    x = torch.randn(7, 6)
+    calls = pl.inference.calibrate, pl.inference.calibrate_outputs
+    sizes: list[int] = []
+    for call in calls:
+        model = model_of()
+        model[0].register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+        assert call(model, x) == call(model_of(), [x])
+    assert sizes == [7, 7]

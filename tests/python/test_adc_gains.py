@@ -300,3 +300,20 @@ def test_bad_parts_are_refused() -> None:
         pl.inference.calibrate_outputs(layer, [0 * x], per="output")
     assert layer.config.forward.out_bound == BOUND
     assert all((tile.programming.adc_gains == 1.0).all() for tile in layer.tiles)
+
+
+def test_copies_with_other_settings_keep_the_gains() -> None:
+    given = {"noise_model": pl.noise_models.PCMLike(**EXACT), "cell": "slices"}
+    layer: Layer = pl.nn.AnalogLinear(X, D, config=pl.InferenceConfig(**given), seed=2).eval()
+    x = torch.from_numpy(INPUTS)
+    pl.inference.calibrate_outputs(layer, [x], per="output")
+    gains = [tile.programming.adc_gains for tile in layer.tiles]
+    assert any((each != 1.0).any() for each in gains)
+    noisy = pl.inference.with_settings(layer, {"forward.out_noise": 0.1})
+    found = [tile.programming.adc_gains for tile in noisy.tiles]
+    assert all(map(np.array_equal, found, gains))
+    same = pl.inference.with_settings(layer, {"compensation": layer.config.compensation})
+    assert torch.equal(pl.program(same)(x), pl.program(layer)(x))
+    for setting, value in (("slice_converters", "shared"), ("forward.is_perfect", True)):
+        with pytest.raises(pl.ConfigError, match=r"layer '' has gains of ADCs, \[4, 6\], which"):
+            pl.inference.with_settings(layer, {setting: value})

@@ -90,7 +90,7 @@ def sweep(
 def with_settings(model: nn.Module, settings: Mapping[str, Any]) -> nn.Module:
     """Returns a copy of a model whose layers of InferenceConfig have other settings.
 
-    Weights, seeds and tiles are those of `model`; the copy is not programmed.
+    Weights, seeds, tiles and gains of ADCs are those of `model`; the copy is not programmed.
 
     Args:
         model: A model with layers of InferenceConfig.
@@ -98,7 +98,8 @@ def with_settings(model: nn.Module, settings: Mapping[str, Any]) -> nn.Module:
 
     Raises:
         ValueError: If the model has no layer of InferenceConfig.
-        ConfigError: For a setting that does not exist, or a value that does not suit.
+        ConfigError: For a setting that does not exist, or a value that does not suit the others or
+            the gains of ADCs.
     """
     changed = copied(model)
     layers = layers_by_name(changed)
@@ -114,6 +115,7 @@ def with_settings(model: nn.Module, settings: Mapping[str, Any]) -> nn.Module:
         rows, columns, _ = saved["arguments"]
         array = TileArray(rows, columns, config, **saved["options"])
         array.name, array.layer_type = saved["layer"]
+        _keep_gains(name, old, array)
         made[id(layer.held)] = HeldWeights(array)
         made[id(layer.held)].array.name = name
     for module in changed.modules():
@@ -121,6 +123,23 @@ def with_settings(model: nn.Module, settings: Mapping[str, Any]) -> nn.Module:
         if held is not None and id(held) in made:
             vars(module)["held"] = made[id(held)]
     return changed
+
+
+def _keep_gains(name: str, old: TileArray, new: TileArray) -> None:
+    """Gives ADCs the gains of those in whose place they are."""
+    for before, after in zip(old, new, strict=True):
+        if before.programming is None or after.programming is None:
+            continue
+        gains = before.programming.adc_gains
+        if (gains == 1.0).all():
+            continue
+        if after.config.forward.is_perfect or after.programming.adc_gains.shape != gains.shape:
+            raise _core.ConfigError(
+                f"layer '{name}' has gains of ADCs, {list(gains.shape)}, which the arrays with "
+                "these settings cannot have; set them to 1 before (tile.programming.adc_gains = "
+                "1), and call calibrate_outputs() on the model with these settings"
+            )
+        after.programming.adc_gains = gains
 
 
 def _replaced(config: Any, path: list[str], value: Any, setting: str) -> Any:  # noqa: ANN401

@@ -78,7 +78,7 @@ def test_excluded_layers_and_what_is_inside_stay_digital(model: Net) -> None:
     assert type(analog.head) is nn.Linear
     with pytest.raises(ValueError, match=r"exclude = \['haed'\]: the model has no such layers"):
         pl.convert_to_analog(model, IDEAL, exclude=["haed"])
-    with pytest.raises(TypeError, match="exclude: give a list of names, not one text"):
+    with pytest.raises(TypeError, match=r"exclude = '.*': give a list of names"):
         pl.convert_to_analog(model, IDEAL, exclude="head")
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pulsora._internal.batches import inputs_of
+from pulsora._internal.modules import require_module
 from pulsora.convert.unreachable import Inputs, Unreachable
 from pulsora.nn.base import AnalogModule
 
@@ -54,6 +55,7 @@ def merge(
             if a layer's transfers are not made by program and verify, if its inputs are not finite
             or all 0, or if several processes train it. Nothing has changed then.
     """
+    require_module(model)
     arrays: dict[str, TileArray] = {}
     seen: set[int] = set()  # tiles that several layers share are merged once
     for name, layer in model.named_modules():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pulsora._internal.modules import require_module
 from pulsora.nn.base import AnalogModule
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ def arrays_of(model: nn.Module) -> list[TileArray]:
     Raises:
         ValueError: If there are none.
     """
+    require_module(model)
     found = [layer.tiles for layer in model.modules() if isinstance(layer, AnalogModule)]
     if not found:
         raise ValueError(

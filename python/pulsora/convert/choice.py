@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from pulsora.convert.report import (
     tables,
     why_digital,
 )
+from pulsora.tile.configuration import config_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -31,6 +32,7 @@ __all__ = [
     "chosen_layers",
     "conversion_functions",
     "convertible",
+    "require_names",
     "require_shareable",
     "unchanged_on_error",
     "untie_layers",
@@ -44,13 +46,18 @@ COPY_OF = "_pulsora_copy_of"
 
 def whole_names(names: Mapping[str, nn.Module], given: Collection[str]) -> list[str]:
     """Returns names of layers for names, or for last parts of names where no layer is called so."""
-    if isinstance(given, str):
-        raise TypeError("exclude: give a list of names, not one text")
+    require_names("exclude", given)
     found = []
     for part in given:
         ends = [name for name in names if name.endswith(f".{part}")]
         found += [part] if part in names or not ends else ends
     return found
+
+
+def require_names(argument: str, given: object) -> None:
+    """Raises TypeError unless the argument is a list, set or the like; one text is none."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise TypeError(f"{argument} = {given!r}: give a list of names, such as ['layer']")
 
 
 def conversion_functions(
@@ -102,11 +109,13 @@ def chosen_layers(
         elif layer in chosen:
             whole.append(name)
         elif convertible(layer, functions) and getattr(layer, "weight", None) not in of_tables:
-            layer_config = config(name, layer) if callable(config) else config
+            is_function = callable(config) and not isinstance(config, type)
+            layer_config = config(name, layer) if is_function else config  # type: ignore[operator]
             if layer_config is None:
                 mark_as_chosen(layer, "config gave None")
             else:
-                chosen[layer] = (name, layer_config)
+                what = f"layer '{name}': config" if is_function else "config"
+                chosen[layer] = (name, config_of(layer_config, what))
                 whole.append(name)
     return chosen
 

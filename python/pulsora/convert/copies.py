@@ -8,6 +8,8 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from pulsora._internal.modules import require_module
+
 __all__ = ["copied"]
 
 _M = TypeVar("_M", bound=nn.Module)
@@ -17,8 +19,10 @@ def copied(model: _M) -> _M:
     """Returns a deep copy of a model.
 
     Raises:
+        TypeError: unless the model is a module of torch.
         RuntimeError: naming a layer with a weight that torch computes from others and cannot copy.
     """
+    require_module(model)
     try:
         return copy.deepcopy(model)
     except RuntimeError as error:

@@ -12,11 +12,13 @@ import torch
 from torch import nn
 
 from pulsora import _core
+from pulsora._internal.modules import require_module
 from pulsora._internal.text_tables import aligned
 from pulsora.config import LRTTConfig
 from pulsora.convert.choice import (
     chosen_layers,
     conversion_functions,
+    require_names,
     require_shareable,
     untie_layers,
     whole_names,
@@ -156,10 +158,13 @@ def model_memory(
     ):
         if size < 0:
             raise ValueError(f"{argument} = {size}: give a tile size, or 0 for no limit")
+    require_module(model)
     if config is None:
         return _of_analog(model)
     skeleton = _without_memory(model)
     names = dict(skeleton.named_modules(remove_duplicate=False))
+    require_names("untie", untie)
+    untie = list(untie)
     left_out = whole_names(names, exclude)
     for argument, given in (("exclude", left_out), ("untie", list(untie))):
         if unknown := sorted(set(given) - set(names)):

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pulsora._internal.checks import require_boolean
+from pulsora._internal.modules import require_module
 from pulsora.convert.checks import require_digital_outputs, require_outputs, warn_of_outputs
 from pulsora.convert.choice import (
     chosen_layers,
     conversion_functions,
     convertible,
+    require_names,
     require_shareable,
     unchanged_on_error,
     untie_layers,
@@ -154,7 +156,10 @@ def converted(
     **options: Any,
 ) -> nn.Module:
     """Returns the result of `convert_to_analog`, without its warning about digital layers."""
+    require_module(model)
     functions = conversion_functions(conversions)
+    require_names("untie", untie)
+    untie = list(untie)
     names = dict(model.named_modules(remove_duplicate=False))
     exclude = whole_names(names, exclude)
     for argument, given in (("exclude", exclude), ("untie", untie)):

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.parameter import is_lazy
 
+from pulsora._internal.modules import require_module
 from pulsora._internal.text_tables import aligned
 from pulsora.nn import AnalogModule, AnalogRNNBase, GatedAdapter
 from pulsora.nn.gates import Gate
@@ -116,6 +117,7 @@ def conversion_report(model: nn.Module) -> ConversionReport:
         model = pulsora.convert_to_analog(model, config)
         print(pulsora.conversion_report(model))
     """
+    require_module(model)
     rows = []
     recurrent: list[str] = []
     of_tables = tables(model)

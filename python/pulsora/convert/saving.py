@@ -13,6 +13,7 @@ import torch
 
 from pulsora._internal.checks import require_at_least, require_folder
 from pulsora._internal.files import replace_file
+from pulsora._internal.modules import require_module
 from pulsora._internal.progress import Shown
 from pulsora._internal.weight_files import (
     TensorReader,
@@ -184,6 +185,7 @@ def load(
 
 def _modules(model: nn.Module) -> dict[str, nn.Module]:
     """Returns all modules by the starts of their names; ValueError for hooks on states."""
+    require_module(model)
     found = {
         f"{name}." if name else "": module
         for name, module in model.named_modules(remove_duplicate=False)

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from pulsora._internal.checks import require_boolean
+from pulsora._internal.modules import require_module
 from pulsora.graphs.hooks import hooks, hooks_of_parameter, hooks_of_step
 from pulsora.graphs.random_numbers import random_numbers
 from pulsora.graphs.recorded_step import RecordedStep, in_gpu_memory, repeatable
@@ -89,8 +90,8 @@ class TrainingStep:
             has the range of single precision, so that no GradScaler is needed.
 
     Raises:
-        TypeError: For an optimiser that is not of pulsora.optim, a loss_fn that cannot be called,
-            an amp that is no bool.
+        TypeError: For an optimiser that is not of pulsora.optim, a loss_fn or before_step that
+            cannot be called, an amp that is no bool.
         ValueError: If the optimiser has no parameter of the model.
     """
 
@@ -103,6 +104,9 @@ class TrainingStep:
         before_step: Callable[[], object] | None = None,
         amp: bool = False,
     ) -> None:
+        require_module(model)
+        if before_step is not None and not callable(before_step):
+            raise TypeError(f"before_step = {before_step!r}: give a function, or None")
         if not callable(loss_fn):
             raise TypeError(f"loss_fn = {loss_fn!r}: give a function of the output and the target")
         require_boolean("amp", amp, ", for bfloat16,")

@@ -10,6 +10,7 @@ import torch
 
 from pulsora._internal.batches import inputs_of
 from pulsora._internal.checks import require_positive_real, require_share
+from pulsora._internal.modules import require_module
 from pulsora.inference.bin_counts import (
     BINS,
     INFINITE,
@@ -189,6 +190,7 @@ def _set_gains(
 
 def _layers(model: nn.Module, quantile: float) -> dict[str, AnalogModule]:
     """Returns the layers of a model that can be calibrated, by name."""
+    require_module(model)
     require_share("quantile", quantile)
     if model.training:
         raise ValueError("the model is in training mode; call eval(), so that inputs have no noise")

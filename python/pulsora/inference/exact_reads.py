@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from pulsora._internal.modules import require_module
 from pulsora.nn.base import AnalogModule
 from pulsora.nn.tiles.held_weights import HeldWeights
 
@@ -18,6 +19,7 @@ __all__ = ["exact_reads", "layers_by_name"]
 
 def layers_by_name(model: nn.Module) -> dict[str, AnalogModule]:
     """Returns the layers of InferenceConfig by their names; layers with shared tiles once."""
+    require_module(model)
     found = {
         id(layer.held): (name, layer)
         for name, layer in reversed(list(model.named_modules()))

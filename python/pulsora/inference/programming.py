@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, TypeVar
 
+from pulsora._internal.modules import require_module
 from pulsora._internal.times import seconds
 from pulsora.nn.base import AnalogModule
 from pulsora.nn.tiles.held_weights import HeldWeights
@@ -173,6 +174,7 @@ def held_layers(model: nn.Module) -> list[tuple[HeldWeights, nn.Parameter]]:
 
 
 def _held_layers(model: nn.Module) -> list[tuple[HeldWeights, nn.Parameter]]:
+    require_module(model)
     found = {
         id(layer.held): (layer.held, layer.carrier)
         for layer in model.modules()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pulsora import _core
 from pulsora._internal.text_tables import aligned
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor, nn
 
+    from pulsora.config import InferenceConfig
     from pulsora.inference.report import InferenceReport
 
 __all__ = ["Sweep", "sweep", "with_settings"]
@@ -130,10 +131,10 @@ def _keep_gains(name: str, old: TileArray, new: TileArray) -> None:
     for before, after in zip(old, new, strict=True):
         if before.programming is None or after.programming is None:
             continue
-        gains = before.programming.adc_gains
+        gains, config = before.programming.adc_gains, cast("InferenceConfig", after.config)
         if (gains == 1.0).all():
             continue
-        if after.config.forward.is_perfect or after.programming.adc_gains.shape != gains.shape:
+        if config.forward.is_perfect or after.programming.adc_gains.shape != gains.shape:
             raise _core.ConfigError(
                 f"layer '{name}' has gains of ADCs, {list(gains.shape)}, which the arrays with "
                 "these settings cannot have; set them to 1 before (tile.programming.adc_gains = "

@@ -11,7 +11,6 @@ from torch import nn
 
 from pulsora._internal.checks import require_boolean
 from pulsora._internal.transforms import in_transform
-from pulsora.config import SingleConfig
 from pulsora.nn.autograd.differentiation import (
     perfect_product,
     require_no_transform,
@@ -28,6 +27,7 @@ from pulsora.nn.tiles.layer_names import described
 from pulsora.nn.tiles.tile_array import TileArray
 from pulsora.nn.tiles.weight_scaling import WeightScaling
 from pulsora.tile.clipping import warn_of_clipping
+from pulsora.tile.configuration import config_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -126,7 +126,7 @@ class AnalogModule(WeightCarrier):
     ) -> None:
         super().__init__()
         require_none(type(self).__name__, unknown, inspect.signature(type(self)).parameters)
-        config = SingleConfig() if config is None else config
+        config = config_of(config)
         require_boolean("bias", bias)
         place = place_of(torch.get_default_device() if device is None else torch.device(device))
         if seed is None:

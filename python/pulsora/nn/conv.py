@@ -14,7 +14,7 @@ from pulsora._internal.transforms import in_transform
 from pulsora.nn.autograd.differentiation import differentiable_once
 from pulsora.nn.autograd.tile_product import require_untraced
 from pulsora.nn.base import AnalogModule
-from pulsora.nn.inputs import owned
+from pulsora.nn.inputs import owned, require_numbers
 from pulsora.nn.tiles.patches import Patches, PatchSettings, take_patches
 
 if TYPE_CHECKING:
@@ -123,6 +123,7 @@ class AnalogConvNd(AnalogModule):
 
     def forward(self, x: Tensor) -> Tensor:
         """Returns y [m, out_channels, *output_size] for x [m, in_channels, *size], or without m."""
+        require_numbers(x)
         dimensions = self._dimensions
         is_batch = x.ndim == dimensions + 2
         if not (is_batch or x.ndim == dimensions + 1) or x.shape[is_batch] != self.in_channels:

@@ -9,7 +9,21 @@ import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["output_type", "owned", "require_input", "require_type"]
+__all__ = [
+    "output_type",
+    "owned",
+    "require_input",
+    "require_numbers",
+    "require_tensor",
+    "require_type",
+]
+
+
+def require_tensor(x: object) -> None:
+    """Raises TypeError unless x is a tensor."""
+    if not isinstance(x, torch.Tensor):
+        hint = ", as by torch.from_numpy(x)" if type(x).__module__ == "numpy" else ""
+        raise TypeError(f"x is of type {type(x).__name__}: give a tensor of torch{hint}")
 
 
 def require_type(x: Tensor, dtype: torch.dtype) -> None:
@@ -21,17 +35,23 @@ def require_type(x: Tensor, dtype: torch.dtype) -> None:
         )
 
 
-def require_input(x: Tensor, features: int, device: torch.device) -> None:
-    """Raises an error unless a layer with so many features takes x.
-
-    Raises:
-        TypeError: for whole numbers and sparse tensors.
-        ValueError: for another device or number of features.
-    """
+def require_numbers(x: Tensor) -> None:
+    """Raises TypeError unless x is a dense tensor of floating-point numbers."""
+    require_tensor(x)
     if not x.is_floating_point():
         raise TypeError(f"x has type {x.dtype}: give floating-point values, as by x.float()")
     if x.layout != torch.strided:
         raise TypeError(f"x is sparse ({x.layout}): give a dense tensor, as by x.to_dense()")
+
+
+def require_input(x: Tensor, features: int, device: torch.device) -> None:
+    """Raises an error unless a layer with so many features takes x.
+
+    Raises:
+        TypeError: for anything but tensors, for whole numbers and sparse tensors.
+        ValueError: for another device or number of features.
+    """
+    require_numbers(x)
     if x.device != device:
         raise ValueError(f"x is on {x.device}, and this layer on {device}; move one by .to(...)")
     if x.shape[-1:] != (features,):
@@ -47,6 +67,7 @@ def owned(x: Tensor, weight: Tensor) -> Tensor:
     The caller may write to a mini-batch, to memory of NumPy and through `x.data`, and torch notices
     no such write. Results of torch's operations have memory of their own.
     """
+    require_tensor(x)
     if torch.compiler.is_compiling() or not (weight.requires_grad and torch.is_grad_enabled()):
         return x
     base = x._base if x._is_view() else x  # noqa: SLF001

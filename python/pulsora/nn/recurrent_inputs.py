@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pulsora.nn.inputs import require_tensor
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import TypeAlias
@@ -18,7 +20,8 @@ __all__ = ["initial_state", "require_steps"]
 
 
 def require_steps(x: Tensor, size: int, *, batch_first: bool, is_packed: bool) -> None:
-    """Raises ValueError unless x holds steps of `size` features."""
+    """Raises ValueError unless x holds steps of `size` features, TypeError unless it is a tensor."""
+    require_tensor(x)
     dimensions = (2,) if is_packed else (2, 3)
     fits = x.ndim in dimensions and x.shape[-1] == size
     if not fits or not (x.shape[batch_first] if x.ndim == 3 else len(x)):

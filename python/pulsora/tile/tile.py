@@ -6,24 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 from pulsora import _core
 from pulsora._internal.threads import chosen_threads
-from pulsora.config import CLASSES, SingleConfig, TileConfig
 from pulsora.tile.adapter import adapter_of
 from pulsora.tile.arrays import Arrays, read_only
 from pulsora.tile.clipping import as_written, confined, warn_of_clipping
+from pulsora.tile.configuration import config_of
 from pulsora.tile.explanation import Explanation
 from pulsora.tile.programming import programming_of
 from pulsora.tile.retention import retention_of
 from pulsora.tile.stateful import StatefulTile, _restored  # noqa: F401 - old pickles name it
 
 if TYPE_CHECKING:
+    from pulsora.config import TileConfig
     from pulsora.tile.adapter import Adapter
     from pulsora.tile.arrays import Array, Matrix
     from pulsora.tile.programming import Programming
     from pulsora.tile.retention import Retention
 
 __all__ = ["Explanation", "Tile"]
-
-_CONFIGS = " or ".join(made.__name__ for made in CLASSES.values())
 
 
 class Tile(StatefulTile):
@@ -67,10 +66,7 @@ class Tile(StatefulTile):
         device: str = "cpu",
         threads: int | None = None,
     ) -> None:
-        chosen = SingleConfig() if config is None else config
-        if not isinstance(chosen, TileConfig):
-            raise TypeError(f"config is of type {type(config).__name__}; pass a {_CONFIGS}")
-        settings, count = chosen.to_dict(), chosen_threads(threads)
+        settings, count = config_of(config).to_dict(), chosen_threads(threads)
         self._hold(_core.make_tile(d_size, x_size, settings, seed, tile_id, device, count))
 
     def _hold(self, core: _core.Tile) -> None:

@@ -20,7 +20,7 @@ __all__ = ["initial_state", "require_steps"]
 
 
 def require_steps(x: Tensor, size: int, *, batch_first: bool, is_packed: bool) -> None:
-    """Raises ValueError unless x holds steps of `size` features, TypeError unless it is a tensor."""
+    """Raises an error unless x is a tensor with steps of `size` features."""
     require_tensor(x)
     dimensions = (2,) if is_packed else (2, 3)
     fits = x.ndim in dimensions and x.shape[-1] == size

@@ -77,9 +77,12 @@ def loads(data: bytes) -> State:
     """The state whose file consists of these bytes.
 
     Raises:
+        TypeError: For anything but bytes.
         StateError: If the bytes are no safetensors file, incomplete, damaged, or not the state of a
             tile.
     """
+    if not isinstance(data, bytes):
+        raise TypeError(f"data is of type {type(data).__name__}; give bytes, as of dumps(state)")
     return State(*_core.parse_state(data))
 
 

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 INPUT = pl.IOParameters(noise_management="input_range")
 X = torch.ones(4, 6)
@@ -36,7 +37,7 @@ CHECKED_FIRST: list[tuple[str, Callable[[Any], object], str]] = [
         ("programmings", [2**47], "give whole numbers from 0 to 2^47 - 1"),
         ("programmings", True, "programmings = True: give a whole number, or a list"),
         ("programmings", "12", "programmings = '12': give a whole number, or a list"),
-        ("programmings", 0, "programmings = 0: give at least one of each"),
+        ("programmings", 0, "programmings = 0: give at least one time and one programming"),
         ("chips", 1.5, "chips = 1.5: give at least one chip, as a whole number"),
         ("chips", True, "chips = True: give at least one chip"),
         ("memory", "0.5", "memory = '0.5': give a share above 0 and at most 1"),
@@ -126,3 +127,40 @@ def test_a_tensor_is_one_batch_of_a_calibration() -> None:
         model[0].register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
         assert call(model, x) == call(model_of(), [x])
     assert sizes == [7, 7]
+
+
+def test_an_evaluation_that_fails_leaves_the_model_as_it_was_programmed() -> None:
+    def fails(*_: object) -> torch.Tensor:
+        raise RuntimeError("no metric")
+
+    x = torch.randn(8, 6)
+    for prepare in (None, lambda m: pl.inference.fit_affine(m, x)):
+        settings: Any = {"times": [1.0, 60.0], "programmings": 3, "chips": 2, "prepare": prepare}
+        model, other = (pl.drift(pl.program(model_of(), 5, chip=1), 90.0) for _ in range(2))
+        affine = pl.inference.fit_affine(model, x)
+        with pytest.raises(RuntimeError, match="no metric"):
+            pl.inference.evaluate(model, [(x, x)], metric=fails, **settings)
+        for tile in pl.inference.programmed_tiles(model):
+            assert tile.programming.point == (5, 90.0, 0, 1)
+        assert model[0].held.points == 1
+        assert model[2].held.affine is affine["2"]
+        model[0].held.affine = model[2].held.affine = None
+        assert torch.equal(model(x), other(x))
+    plain = model_of()
+    with pytest.raises(RuntimeError, match="no metric"):
+        pl.inference.evaluate(plain, [(x, x)], metric=fails)
+    assert not plain[0].held.is_programmed
+
+
+@pytest.mark.parametrize("load", ["load_state_dict", "pulsora.load"])
+def test_a_loaded_state_is_read_without_a_correction_of_before(load: str, tmp_path: Path) -> None:
+    x = torch.randn(8, 6)
+    saved = pl.program(model_of(), 2)
+    model = pl.drift(pl.program(model_of(), 1), 1e6)
+    pl.inference.fit_affine(model, x)
+    if load == "load_state_dict":
+        model.load_state_dict(saved.state_dict())
+    else:
+        pl.save(saved, tmp_path)
+        pl.load(model, tmp_path)
+    assert torch.equal(model(x), saved(x))

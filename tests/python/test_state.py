@@ -305,3 +305,14 @@ def test_fifty_thousand_damaged_files_are_read_or_refused(name: str) -> None:
         else:  # what was read can be used
             tile.update(np.ones((9, 2), np.float32), np.ones((9, 2), np.float32), 0.1)
     assert 0.98 * count < refused <= count
+
+
+def test_what_is_no_state_is_refused() -> None:
+    tile = make_tile(pl.SingleConfig())
+    before = state.dumps(tile.state())
+    wrong: Any = {"tensors": {}, "values": {}}
+    with pytest.raises(TypeError, match=r"saved is of type dict; give a State, as of tile\.state"):
+        tile.load_state(wrong)
+    with pytest.raises(TypeError, match=r"data is of type dict; give bytes, as of dumps\(state\)"):
+        state.loads(wrong)
+    assert state.dumps(tile.state()) == before

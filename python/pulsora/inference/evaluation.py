@@ -23,7 +23,13 @@ from pulsora.inference.folding import (
     program_points,
     size_of_a_pass,
 )
-from pulsora.inference.programming import drifting_parts, program, require_age, set_age
+from pulsora.inference.programming import (
+    drifting_parts,
+    program,
+    require_age,
+    same_point_on_error,
+    set_age,
+)
 from pulsora.inference.report import InferenceReport
 from pulsora.nn.age_gate import age_gates, select_ages
 from pulsora.nn.tiles.held_weights import HeldWeights
@@ -64,7 +70,8 @@ def evaluate(
     The result is that of the loop `program(model, p)`, `drift(model, t)`, reading all batches; it
     does not depend on the order of the times or on earlier calls. Two models of one architecture
     and one seed are compared under the same noise: `report - other`. Afterwards the model is
-    programmed as the last programming at the last time; `unprogram` returns to its weights.
+    programmed as the last programming at the last time; `unprogram` returns to its weights. After
+    an error, layers are programmed as they were before.
 
     Many programmings and times ride in one pass: a batch of m samples is read as R m samples, of
     which each layer reads every m with other realised weights. The model must treat the samples of
@@ -116,31 +123,33 @@ def evaluate(
     numbers = _numbers(programmings)
     if not after or not numbers:
         raise ValueError(
-            f"times = {times!r}, programmings = {programmings!r}: give at least one of each"
+            f"times = {times!r}, programmings = {programmings!r}: give at least one time and one "
+            "programming"
         )
     for time in after:
         for held, _ in layers:
             held.require_time(time)
         require_age(arrays, time)
     apart = prepare is not None or bool(arrays)
-    count, samples = (1, None) if apart else _pass_size(model, batches, memory)
     gates = age_gates(model)
     shown = Shown(progress, chips * len(numbers) * len(after), "evaluations")
     values = np.empty((len(after), chips * len(numbers)))
-    for chip in range(chips):
-        points = [(number, time) for number in numbers for time in after]
-        found: list[float] = []
-        for start in range(0, len(points), count):
-            group = points[start : start + count]
-            program_points(layers, group, chip)
-            set_age(arrays, group[-1][1], group[-1][0])
-            if prepare is not None:
-                select_ages(gates, [group[0][1]], 1)
-                prepare(model)
-            found += _measured(model, batches, metric, [time for _, time in group], samples)
-            shown.add(len(group))
-        columns = slice(chip * len(numbers), (chip + 1) * len(numbers))
-        values[:, columns] = np.array(found).reshape(len(numbers), len(after)).T
+    with same_point_on_error(layers):
+        count, samples = (1, None) if apart else _pass_size(model, batches, memory)
+        for chip in range(chips):
+            points = [(number, time) for number in numbers for time in after]
+            found: list[float] = []
+            for start in range(0, len(points), count):
+                group = points[start : start + count]
+                program_points(layers, group, chip)
+                set_age(arrays, group[-1][1], group[-1][0])
+                if prepare is not None:
+                    select_ages(gates, [group[0][1]], 1)
+                    prepare(model)
+                found += _measured(model, batches, metric, [time for _, time in group], samples)
+                shown.add(len(group))
+            columns = slice(chip * len(numbers), (chip + 1) * len(numbers))
+            values[:, columns] = np.array(found).reshape(len(numbers), len(after)).T
     if layers:
         program(model, numbers[-1], chip=chips - 1)
         HeldWeights.drift(layers, after[-1], 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from pulsora._internal.modules import require_module
@@ -11,10 +12,13 @@ from pulsora.nn.base import AnalogModule
 from pulsora.nn.tiles.held_weights import HeldWeights
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import nn
 
     from pulsora.nn.tiles.tile_array import TileArray
     from pulsora.tile import Tile
+    from pulsora.tile.programming import ProgrammedPoint
 
 __all__ = [
     "drift",
@@ -24,6 +28,7 @@ __all__ = [
     "programmed_tiles",
     "require_age",
     "retaining_arrays",
+    "same_point_on_error",
     "set_age",
     "unprogram",
 ]
@@ -91,6 +96,33 @@ def drift(model: _M, time: float | str, *, redraw: int = 0) -> _M:
         HeldWeights.drift(layers, after, redraw)
     set_age(arrays, after, redraw)
     return model
+
+
+@contextmanager
+def same_point_on_error(layers: list[tuple[HeldWeights, nn.Parameter]]) -> Iterator[None]:
+    """Returns layers to the point at which they were, if the block raises an error.
+
+    Layers that were not programmed, or with measured conductances, read their weights then.
+    """
+    before = [(_point_of(*layer), layer[0].affine) for layer in layers]
+    try:
+        yield
+    except BaseException:
+        for (held, weight), (point, affine) in zip(layers, before, strict=True):
+            held.unprogram()
+            if point is not None:
+                HeldWeights.program([(held, weight)], point.number, point.chip)
+                HeldWeights.drift([(held, weight)], point.time, point.redraw)
+                held.affine = affine
+        raise
+
+
+def _point_of(held: HeldWeights, weight: nn.Parameter) -> ProgrammedPoint | None:
+    """Returns the point of a layer, if the same programming can be made again."""
+    tile = next(iter(held.array)).programming
+    if tile is None or not held.is_programmed or not held.is_current(weight):
+        return None
+    return None if tile.is_measured or held.points > 1 else tile.point
 
 
 def drifting_parts(

@@ -362,6 +362,8 @@ class WeightCarrier(TiledModule):
         except (ValueError, RuntimeError) as error:
             error_msgs.append(f"{prefix.rstrip('.') or 'the layer'}: {error}")
             return False
+        if isinstance(self.held, HeldWeights):
+            self.held.restored()
         return True
 
 

@@ -74,9 +74,15 @@ class StatefulTile:
         """Restores the state of a tile that has the same sizes, configuration and seed.
 
         Raises:
+            TypeError: For anything but a State.
             StateError: If the state does not fit, is incomplete or damaged, or was changed and not
                 signed (`State.signed`); nothing has changed then.
         """
+        if not isinstance(saved, states.State):
+            raise TypeError(
+                f"saved is of type {type(saved).__name__}; give a State, as of tile.state() or "
+                "pulsora.state.load(path)"
+            )
         self._core.load_state(saved.tensors, saved.values)
 
     def save(self, path: str | os.PathLike[str]) -> None:

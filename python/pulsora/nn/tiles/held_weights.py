@@ -249,6 +249,11 @@ class HeldWeights:
         """The inverse of `by_points`."""
         return y.reshape(self.points, steps, -1, y.shape[1]).transpose(0, 1).reshape(y.shape)
 
+    def restored(self) -> None:
+        """Forgets what belongs to the array before a state was loaded, and is in no state."""
+        self.points = 1
+        self.affine = None
+
     def _unprogram(self) -> None:
         self.points = 1
         self.affine = None

@@ -125,6 +125,13 @@ def test_a_programmed_model_has_a_digital_twin() -> None:
     assert (twin(X) - model(X)).abs().max() < 1e-5
     assert (twin(X) - plain(X)).abs().max() > 1e-3
     assert type(twin[0]) is torch.nn.Linear
+    pl.inference.fit_affine(model, [X])
+    with pytest.warns(UserWarning, match=r"layers \['0', '2'\] have corrections of their outputs"):
+        uncorrected = pl.convert_to_digital(model, programmed=True)
+    assert torch.equal(uncorrected[0].weight, twin[0].weight)
+    assert torch.equal(pl.convert_to_digital(model)[0].weight, model[0].weight)
+    pl.drift(model, "1 month")
+    assert torch.equal(pl.convert_to_digital(model, programmed=True)[2].weight, twin[2].weight)
 
 
 def test_an_affine_correction_is_a_least_squares_fit() -> None:

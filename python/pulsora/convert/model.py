@@ -228,7 +228,8 @@ def convert_to_digital(model: nn.Module, *, programmed: bool = False) -> nn.Modu
         model: A model with analog layers.
         programmed: Whether layers of InferenceConfig give the weights that a perfect read of their
             programmed arrays sees now, drift and its compensation included, instead of the weights
-            that were trained.
+            that were trained. Corrections by `pulsora.inference.fit_affine` are left out, with a
+            warning.
 
     Raises:
         StateError: with `programmed`, for layers that are not programmed.

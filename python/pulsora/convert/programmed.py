@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,6 +20,7 @@ __all__ = ["take_programmed"]
 @torch.no_grad()
 def take_programmed(model: nn.Module) -> None:
     """Writes what reads of programmed arrays see into the weights of layers; unprograms them."""
+    corrected: list[str] = []
     for name, layer in model.named_modules():
         held = layer.held if isinstance(layer, AnalogModule) else None
         if not isinstance(held, HeldWeights) or not isinstance(layer, AnalogModule):
@@ -29,6 +31,14 @@ def take_programmed(model: nn.Module) -> None:
                 "out programmed=True"
             )
         held.require_drift(layer.carrier, 0.0)
+        corrected += [name] * (held.affine is not None)
+    if corrected:
+        warnings.warn(
+            f"layers {corrected} have corrections of their outputs (pulsora.inference.fit_affine), "
+            "which the digital layers lack; call pulsora.drift(model, time) before, which removes "
+            "them, if this is meant",
+            stacklevel=3,
+        )
     seen = {
         layer.held: layer.held.array.get_weights()
         for layer in model.modules()

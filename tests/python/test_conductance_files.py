@@ -109,6 +109,10 @@ def test_files_that_do_not_fit_change_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no safetensors file"):
         pl.inference.load_conductances(model, tmp_path)
     assert torch.equal(pl.drift(model, 1.0)(X), y)
+    pl.inference.save_conductances(model, tmp_path)
+    with pytest.raises(pl.ConfigError, match="number is -1; give a whole number"):
+        pl.inference.load_conductances(model, tmp_path, number=-1)
+    assert torch.equal(pl.drift(model, 1.0)(X), y)
     with pytest.raises(ValueError, match="no layer"):
         pl.inference.load_conductances(torch.nn.Linear(2, 2), tmp_path)
 

@@ -85,6 +85,10 @@ CHECKED_FIRST: list[tuple[str, Callable[[Any], object], str]] = [
         "layer '0' got inputs that are not finite; leave these out",
     ),
     ("fit_affine of nothing", lambda m: pl.inference.fit_affine(m, [X[:0]]), "gave no sample"),
+    ("program", lambda m: pl.program(m, -1), "number is -1; give a whole number from 0 to 2^47"),
+    ("text", lambda m: pl.program(m, "1"), "number is '1'; give a whole number from 0 to 2^47 - 1"),
+    ("chip", lambda m: pl.program(m, 1, chip=2**32), "chip is 4294967296; give a whole number"),
+    ("redraw", lambda m: pl.drift(m, 1.0, redraw=0.5), "redraw is 0.5; give a whole number from"),
     ("no time", lambda m: pl.drift(m, None), "time is None; write a number of seconds"),
 ]  # fmt: skip
 

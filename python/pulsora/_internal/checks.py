@@ -7,13 +7,14 @@ import os
 import tempfile
 from contextlib import contextmanager
 from numbers import Integral, Real
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 __all__ = [
+    "is_whole",
     "numbers",
     "reading",
     "require_at_least",
@@ -29,6 +30,11 @@ __all__ = [
 ]
 
 _PICTURES = (".png", ".jpg", ".jpeg", ".pdf", ".svg")
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether a value is a whole number, of any type but bool."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def require_at_least(name: str, value: object, least: int) -> None:

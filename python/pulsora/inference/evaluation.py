@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from numbers import Integral
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 
 from pulsora import _core
 from pulsora._internal.batches import hits, pair_of, require_pairs
-from pulsora._internal.checks import require_share
+from pulsora._internal.checks import is_whole, require_share
 from pulsora._internal.progress import Shown
 from pulsora._internal.times import listed, seconds
 from pulsora.inference.folding import (
@@ -169,14 +168,14 @@ def _require(
         raise ValueError(f"metric = {metric!r}: write 'accuracy', or give a function")
     if prepare is not None and not callable(prepare):
         raise ValueError(f"prepare = {prepare!r}: give a function of the model, or None")
-    if not _is_whole(chips) or not 1 <= chips <= _MOST_CHIPS:
+    if not is_whole(chips) or not 1 <= chips <= _MOST_CHIPS:
         raise ValueError(f"chips = {chips!r}: give at least one chip, as a whole number")
     require_share("memory", memory)
 
 
 def _numbers(programmings: object) -> list[int]:
     """Returns the numbers of the programmings."""
-    if _is_whole(programmings) and programmings >= 0:
+    if is_whole(programmings) and programmings >= 0:
         return list(range(programmings))
     if isinstance(programmings, str) or not isinstance(programmings, Iterable):
         raise ValueError(  # noqa: TRY004 - as for other numbers
@@ -184,15 +183,11 @@ def _numbers(programmings: object) -> list[int]:
         )
     numbers = list(programmings)
     for number in numbers:
-        if not _is_whole(number) or not 0 <= number < _MOST_PROGRAMMINGS:
+        if not is_whole(number) or not 0 <= number < _MOST_PROGRAMMINGS:
             raise _core.ConfigError(
                 f"programmings has {number!r}: give whole numbers from 0 to 2^47 - 1"
             )
     return numbers
-
-
-def _is_whole(value: object) -> TypeGuard[int]:
-    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _pass_size(

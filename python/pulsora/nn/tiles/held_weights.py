@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pulsora import _core
+from pulsora._internal.checks import is_whole
 from pulsora.nn.tiles.tile_read import for_tile
 
 if TYPE_CHECKING:
@@ -145,6 +146,8 @@ class HeldWeights:
     @staticmethod
     def program(layers: list[tuple[HeldWeights, nn.Parameter]], number: int, chip: int = 0) -> None:
         """Programs the weights of layers."""
+        _require_whole("number", number, 47)
+        _require_whole("chip", chip, 32)
         for held, weight in layers:
             held._prepare_programming(weight)  # noqa: SLF001 - of this class
         _core.program_tiles(_tiles_of(layers), number, chip)
@@ -163,6 +166,7 @@ class HeldWeights:
         self, weight: Tensor, conductances: list[NDArray[np.float32]], number: int
     ) -> None:
         """Programs the weights with measured conductances in uS, an array for each tile."""
+        _require_whole("number", number, 47)
         self._prepare_programming(weight)
         for tile, values in zip(self.array, conductances, strict=True):
             flat = values.reshape(-1, values.shape[-1])
@@ -204,6 +208,7 @@ class HeldWeights:
             ConfigError: For a time for which a noise model has no numbers; nothing has changed.
             StateError: If a layer is not programmed, or has changed since; nothing has changed.
         """
+        _require_whole("redraw", redraw, 32)
         for held, weight in layers:
             held.require_drift(weight, time)
         for held, _ in layers:
@@ -270,6 +275,12 @@ def layers_with_held_weights(model: nn.Module) -> list[Any]:
 
 def _tiles_of(layers: list[tuple[HeldWeights, nn.Parameter]]) -> list[_core.Tile]:
     return [tile._core for held, _ in layers for tile in held.array]  # noqa: SLF001
+
+
+def _require_whole(name: str, value: object, bits: int) -> None:
+    """Raises ConfigError unless the value is a whole number of so many bits."""
+    if not is_whole(value) or not 0 <= value < 2**bits:
+        raise _core.ConfigError(f"{name} is {value!r}; give a whole number from 0 to 2^{bits} - 1")
 
 
 def _warn_once() -> None:

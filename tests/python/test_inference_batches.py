@@ -168,3 +168,92 @@ def test_a_loaded_state_is_read_without_a_correction_of_before(load: str, tmp_pa
         pl.save(saved, tmp_path)
         pl.load(model, tmp_path)
     assert torch.equal(model(x), saved(x))
+
+
+SWEEPS: dict[str, tuple[Any, str]] = {
+    "a number": (5, r"over is of type int; give a dict of a setting and its values"),
+    "one value": ({"clip_sigma": 5.0}, r"over\['clip_sigma'\] = 5\.0: give a list of values"),
+    "a text": ({"clip": "none"}, r"over\['clip'\] = 'none': give a list of values"),
+    "lists": (
+        {"modifier_times": [[1.0, 2.0]]},
+        "has a value of type list, which cannot be the key",
+    ),
+    "models": (
+        {"noise_model": [pl.noise_models.PCMLike()]},
+        r"over\['noise_model'\] has a value of type PCMLike, .*, such as 'noise_model\.g_max'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("over", "message"), SWEEPS.values(), ids=SWEEPS)
+def test_values_of_a_sweep_can_be_keys(over: Any, message: str) -> None:  # noqa: ANN401 - wrong
+    evaluations: list[int] = []
+    settings: Any = {"progress": lambda done, _: evaluations.append(done), "times": [1.0]}
+    with pytest.raises(TypeError, match=message):
+        pl.inference.sweep(model_of(), BATCHES, over, **settings)
+    assert not evaluations
+    given = {"modifier_times": ((1.0, 2.0), (1.0, 3.0))}
+    assert len(pl.inference.sweep(model_of(), BATCHES, given, **settings).reports) == 2
+
+
+def test_batch_norms_keep_their_statistics_after_an_error() -> None:
+    model = torch.nn.Sequential(model_of()[0], torch.nn.BatchNorm1d(5)).eval()
+    norm: Any = model[1]
+    norm.running_mean.fill_(3.0)
+    norm.num_batches_tracked.fill_(7)
+    before = {name: each.clone() for name, each in norm.named_buffers()}
+    x = torch.randn(9, 6)
+    for batches, message in (
+        ([x, x[:, :3]], "takes 6 features"),
+        ([x[:0]], "batches gave no sample"),
+        ([x[:1]], "more than 1 value per channel"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            pl.inference.adapt_batch_norm(model, batches)
+        assert all(torch.equal(each, before[name]) for name, each in norm.named_buffers())
+        assert (norm.momentum, norm.training) == (0.1, False)
+    means = []
+    for batches in ([x, x[:0]], [x]):
+        fresh: Any = torch.nn.Sequential(model_of()[0], torch.nn.BatchNorm1d(5)).eval()
+        assert pl.inference.adapt_batch_norm(fresh, batches) == 1
+        means.append(fresh[1].running_mean)
+    assert torch.equal(*means)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "[" * 100_000, '{"times": ["x"]}'])
+def test_a_file_without_a_report_is_named(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"report\.json' holds no report .*; give a file of repo"):
+        pl.inference.InferenceReport.load(path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"steps": 1.5}, r"steps = 1\.5: give one of each at least, steps as a whole number"),
+        ({"steps": True}, "steps = True: give one of each at least"),
+        ({"times": "1 day"}, "times = '1 day': give a list of times"),
+        ({"loss": 5}, "loss = 5: give a function of outputs and targets"),
+        ({"metric": 5}, "metric = 5: give a function of outputs and targets, or None"),
+        ({"optimizer": 5}, r"optimizer is of type int; give one of torch or pulsora\.optim"),
+        ({"batches": 5}, "batches = 5 is of type int; give a list of pairs"),
+        ({"test": iter(BATCHES)}, "which can be gone through once"),
+    ],
+)
+def test_readaptation_checks_first(settings: dict[str, Any], message: str) -> None:
+    model = pl.program(model_of().requires_grad_(False), 5)  # noqa: FBT003 - torch's own
+    bias = model[2].bias.requires_grad_()
+    given: Any = {
+        "optimizer": torch.optim.SGD([bias], lr=0.1),
+        "loss": torch.nn.functional.cross_entropy,
+        "batches": BATCHES,
+        "times": [1.0],
+        "steps": 1,
+    }
+    with pytest.raises((ValueError, TypeError), match=message):
+        pl.inference.readapt(model, **given | settings)
+    assert not model.training
+    assert model[0].tiles is model[0].held.array
+    for tile in pl.inference.programmed_tiles(model):
+        assert tile.programming.point == (5, 0.0, 0, 0)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pulsora._internal.batches import hits, pair_of, require_pairs
+from pulsora._internal.checks import is_whole
 from pulsora._internal.text_tables import aligned
 from pulsora._internal.times import described, listed, seconds
 from pulsora.convert.arrays import arrays_of
@@ -126,7 +127,7 @@ def readapt(
         progress: Called after each step with the number of steps so far and in all.
 
     Raises:
-        TypeError: Unless what the metric is taken of can be gone through again and again, and for
+        TypeError: For a loss, metric or optimizer that is none, unless what the metric is taken of can be gone through again and again, and for
             batches that are no pairs.
         ValueError: If there are no times or steps, if times descend, if the model has no layer of
             InferenceConfig and no array with a retention, or if a layer of InferenceConfig has a
@@ -134,10 +135,14 @@ def readapt(
         ConfigError: For a time for which a noise model has no numbers; nothing has changed then.
     """
     after = [seconds(time) for time in listed("times", times)]
-    if not after or steps < 1:
-        raise ValueError(f"times = {list(times)}, steps = {steps}: give one of each at least")
+    if not after or not is_whole(steps) or steps < 1:
+        raise ValueError(
+            f"times = {times!r}, steps = {steps!r}: give one of each at least, steps as a whole "
+            "number"
+        )
     if sorted(after) != after:
-        raise ValueError(f"times = {list(times)}: a chip grows older; give ascending times")
+        raise ValueError(f"times = {times!r}: a chip grows older; give ascending times")
+    _require_functions(optimizer, loss, metric)
     layers, arrays = drifting_parts(model)
     require_pairs(batches if test is None else test)
     for held, weight in layers:
@@ -170,6 +175,18 @@ def readapt(
         found = _mean(model, batches if test is None else test, metric)
         rows.append((time, before, found, steps, *account.counts()))
     return Readaptation(*zip(*rows, strict=True))
+
+
+def _require_functions(optimizer: object, loss: object, metric: object) -> None:
+    """Raises TypeError unless a training can call these."""
+    if not callable(getattr(optimizer, "step", None)):
+        raise TypeError(
+            f"optimizer is of type {type(optimizer).__name__}; give one of torch or pulsora.optim"
+        )
+    if not callable(loss):
+        raise TypeError(f"loss = {loss!r}: give a function of outputs and targets")
+    if metric is not None and not callable(metric):
+        raise TypeError(f"metric = {metric!r}: give a function of outputs and targets, or None")
 
 
 def _require_frozen(held: HeldWeights, weight: nn.Parameter) -> None:

@@ -38,7 +38,8 @@ def adapt_batch_norm(model: nn.Module, batches: Iterable[Any]) -> int:
 
     Raises:
         TypeError: If batches are none.
-        ValueError: If the model is in training mode or has no such layer, and if there is no batch.
+        ValueError: If the model is in training mode or has no such layer, and if there is no
+            sample. After any error, mean and variance are those of before.
     """
     norms = [
         each
@@ -50,10 +51,11 @@ def adapt_batch_norm(model: nn.Module, batches: Iterable[Any]) -> int:
         raise ValueError("the model has no batch norm with running statistics")
     if model.training:
         raise ValueError("the model is in training mode; call eval()")
-    inputs = list(inputs_of(batches))
+    inputs = [x for x in inputs_of(batches) if not (isinstance(x, torch.Tensor) and x.numel() == 0)]
     if not inputs:
         raise ValueError("batches gave no sample; give inputs as the model will see them")
     momenta = [norm.momentum for norm in norms]
+    before = [{name: each.clone() for name, each in norm.named_buffers()} for norm in norms]
     for norm in norms:
         norm.reset_running_stats()
         norm.momentum = None  # the mean of all batches
@@ -61,6 +63,11 @@ def adapt_batch_norm(model: nn.Module, batches: Iterable[Any]) -> int:
     try:
         for x in inputs:
             called(model, x)
+    except BaseException:
+        for norm, statistics in zip(norms, before, strict=True):
+            for name, each in norm.named_buffers():
+                each.copy_(statistics[name])
+        raise
     finally:
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum

@@ -126,7 +126,7 @@ class InferenceReport:
             found = np.array(values["values"], dtype=np.float64)
             metric = str(values["metric"])
             chips = tuple(map(int, values.get("chips", ())))
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"these values are no report: {error!r}") from None
         if found.shape != (len(times), len(programmings)):
             raise ValueError(
@@ -148,7 +148,12 @@ class InferenceReport:
         Raises:
             ValueError: If the file holds no report.
         """
-        return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+        try:
+            return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
+        except (ValueError, RecursionError) as error:
+            raise ValueError(
+                f"path = '{path}' holds no report ({error}); give a file of report.save(path)"
+            ) from None
 
     def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
         """Draws mean, one standard deviation, and single programmings over time (`plot`)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,7 +18,7 @@ from pulsora.nn.tiles.tile_array import TileArray
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from matplotlib.figure import Figure
     from torch import Tensor, nn
@@ -72,20 +73,42 @@ def sweep(
         **options: metric, times, programmings, chips, memory and progress of `evaluate`.
 
     Raises:
+        TypeError: Unless `over` is a dict of a list of values that can be keys of reports.
         ValueError: Unless `over` has one setting with one value at least, and as of `evaluate`.
         ConfigError: For a setting that does not exist, or a value that does not suit.
     """
-    if len(over) != 1:
-        raise ValueError(f"over names {len(over)} settings; give one, and call sweep() for each")
-    ((setting, values),) = over.items()
-    if not len(values):
-        raise ValueError(f"over['{setting}'] has no value; give at least one")
+    setting, values = _setting_of(over)
     changed = [with_settings(model, {setting: value}) for value in values]
     reports = {
         value: evaluate(each, batches, **options)
         for value, each in zip(values, changed, strict=True)
     }
     return Sweep(setting, reports)
+
+
+def _setting_of(over: Mapping[str, Sequence[Any]]) -> tuple[str, list[Any]]:
+    """Returns the setting and its values, which are the keys of the reports."""
+    if not isinstance(over, Mapping):
+        raise TypeError(
+            f"over is of type {type(over).__name__}; give a dict of a setting and its values, such "
+            "as {'forward.out_noise': [0.0, 0.1]}"
+        )
+    if len(over) != 1:
+        raise ValueError(f"over names {len(over)} settings; give one, and call sweep() for each")
+    ((setting, values),) = over.items()
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise TypeError(f"over['{setting}'] = {values!r}: give a list of values")
+    values = list(values)
+    if not values:
+        raise ValueError(f"over['{setting}'] has no value; give at least one")
+    for value in values:
+        if not isinstance(value, Hashable):
+            raise TypeError(
+                f"over['{setting}'] has a value of type {type(value).__name__}, which cannot be "
+                "the key of a report; write lists as tuples, and name a part of a model, such as "
+                "'noise_model.g_max'"
+            )
+    return setting, values
 
 
 def with_settings(model: nn.Module, settings: Mapping[str, Any]) -> nn.Module:

@@ -127,8 +127,8 @@ def readapt(
         progress: Called after each step with the number of steps so far and in all.
 
     Raises:
-        TypeError: For a loss, metric or optimizer that is none, unless what the metric is taken of can be gone through again and again, and for
-            batches that are no pairs.
+        TypeError: For a loss, metric or optimizer that is none, for batches that are no pairs, and
+            unless what the metric is taken of can be gone through again and again.
         ValueError: If there are no times or steps, if times descend, if the model has no layer of
             InferenceConfig and no array with a retention, or if a layer of InferenceConfig has a
             weight that is not frozen.

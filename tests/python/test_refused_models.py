@@ -129,3 +129,23 @@ def test_inputs_of_layers_are_tensors_of_numbers(
             layer(given)
     after = layer.state_dict()
     assert all(torch.equal(value, after[name]) for name, value in before.items())
+
+
+@pytest.mark.parametrize("kind", [pl.SingleConfig, pl.InferenceConfig])
+def test_weights_that_are_written_are_tensors_of_real_numbers(kind: type[Any]) -> None:
+    layer: Any = pl.nn.AnalogLinear(3, 2, config=kind(), seed=1)
+    before = {name: value.clone() for name, value in layer.state_dict().items()}
+    weight, bias = torch.full((2, 3), 0.1), torch.ones(2)
+    refused: list[tuple[Any, Any, str]] = [
+        (weight.numpy(), bias, "weight is of type ndarray: give a tensor of torch"),
+        (None, bias, "weight is of type NoneType"),
+        (weight * 1j, bias, r"weight has type torch.complex64: .*; give weight\.real"),
+        (weight, bias.numpy(), "bias is of type ndarray"),
+        (weight, bias * 1j, "bias has type torch.complex64"),
+        (weight.to("meta"), bias, "weight is on the meta device"),
+    ]
+    for weights, biases, message in refused:
+        with pytest.raises((TypeError, ValueError), match=message):
+            layer.set_weights(weights, biases)
+    after = layer.state_dict()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())

@@ -19,7 +19,7 @@ from pulsora.nn.autograd.gated_product import flat_gate
 from pulsora.nn.autograd.readonly_weight import weight_copy
 from pulsora.nn.autograd.tile_product import read_tiles, require_untraced
 from pulsora.nn.carrier_settings import learns_range, require_digital, require_range
-from pulsora.nn.inputs import output_type, require_input, require_type
+from pulsora.nn.inputs import output_type, require_input, require_type, require_written
 from pulsora.nn.master import WeightCarrier
 from pulsora.nn.options import are_blank, place_of, require_none, whole_signature
 from pulsora.nn.tiles.followed_weights import FollowedWeights
@@ -262,6 +262,7 @@ class AnalogModule(WeightCarrier):
         and change the matrix by more than 10 % of its norm.
 
         Raises:
+            TypeError: for anything but tensors of real numbers.
             ValueError: for a wrong shape, a missing bias, or a bias that the layer does not have.
         """
         wanted = self._wanted(weight, bias)
@@ -269,6 +270,7 @@ class AnalogModule(WeightCarrier):
 
     def _wanted(self, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Returns checked weights, and a bias in cells, as the matrix of the tiles."""
+        require_written("weight", weight)
         has_bias = self.analog_bias or self.bias is not None
         if has_bias != (bias is not None):
             raise ValueError("this layer has a bias: give one" if has_bias else "no bias here")
@@ -276,11 +278,8 @@ class AnalogModule(WeightCarrier):
         expected = (rows, columns - self.analog_bias)
         if weight.shape != expected:
             raise ValueError(f"weights have shape {list(weight.shape)}; expected {list(expected)}")
-        if weight.is_meta:
-            raise ValueError(
-                "weight is on the meta device and has no values; load them from files by "
-                "pulsora.load_weights(model, files)"
-            )
+        if bias is not None:
+            require_written("bias", bias)
         if bias is not None and bias.shape != (rows,):
             raise ValueError(f"bias has shape {list(bias.shape)}; expected [{rows}]")
         wanted = weight.detach().float().cpu()

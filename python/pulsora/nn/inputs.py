@@ -16,6 +16,7 @@ __all__ = [
     "require_numbers",
     "require_tensor",
     "require_type",
+    "require_written",
 ]
 
 
@@ -24,6 +25,21 @@ def require_tensor(x: object) -> None:
     if not isinstance(x, torch.Tensor):
         hint = ", as by torch.from_numpy(x)" if type(x).__module__ == "numpy" else ""
         raise TypeError(f"x is of type {type(x).__name__}: give a tensor of torch{hint}")
+
+
+def require_written(name: str, values: Tensor) -> None:
+    """Raises an error unless values to be written are a tensor of real numbers, in memory."""
+    if not isinstance(values, torch.Tensor):
+        raise TypeError(f"{name} is of type {type(values).__name__}: give a tensor of torch")
+    if values.is_complex():
+        raise TypeError(
+            f"{name} has type {values.dtype}: cells hold real numbers; give {name}.real"
+        )
+    if values.is_meta and name == "weight":  # a bias may get its values later
+        raise ValueError(
+            f"{name} is on the meta device and has no values; load them from files by "
+            "pulsora.load_weights(model, files)"
+        )
 
 
 def require_type(x: Tensor, dtype: torch.dtype) -> None:

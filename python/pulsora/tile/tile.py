@@ -66,6 +66,8 @@ class Tile(StatefulTile):
         device: str = "cpu",
         threads: int | None = None,
     ) -> None:
+        if not isinstance(device, str):
+            raise TypeError(f"device = {device!r}: write 'cpu', 'cuda' or 'cuda:<number>'")
         settings, count = config_of(config).to_dict(), chosen_threads(threads)
         self._hold(_core.make_tile(d_size, x_size, settings, seed, tile_id, device, count))
 

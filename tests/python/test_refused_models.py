@@ -153,5 +153,5 @@ def test_weights_that_are_written_are_tensors_of_real_numbers(kind: type[Any]) -
 
 @pytest.mark.parametrize("device", [None, 0, torch.device("cpu")])
 def test_the_device_of_a_tile_is_a_text(device: Any) -> None:  # noqa: ANN401 - of wrong types
-    with pytest.raises(TypeError, match="^device = .*: write 'cpu', 'cuda' or 'cuda:<number>'$"):
+    with pytest.raises(TypeError, match=r"^device = .*: write 'cpu', 'cuda' or 'cuda:<number>'$"):
         pl.Tile(3, 2, device=device)

@@ -78,10 +78,9 @@ class AnalogModule(WeightCarrier):
             largest becomes this number, in units of the cells. 'abs_max' makes the largest the mean
             bound of the cells minus twice its spread, which nearly all cells reach. 'sigma' makes
             three standard deviations of the weights this size, so that cells use more of their
-            range, and confines the few larger ones. 'width' makes
-            sqrt(3 / in_features) this size, whatever the weights are. Outputs are multiplied back,
-            and updates divided, so that the weights change as without scaling; `weight` and
-            gradients are in units of the layer.
+            range, and confines the few larger ones. 'width' makes sqrt(3 / in_features) this size,
+            whatever the weights are. Outputs are multiplied back, and updates divided, so that the
+            weights change as without scaling; `weight` and gradients are in units of the layer.
         scaling_per: One scale for the 'layer', or one for each 'output'.
         learn_out_scaling: Whether outputs are also multiplied by `out_scaling` ([1], or
             [out_features] for `scaling_per` = 'output'), a parameter of torch that starts at 1.
@@ -224,10 +223,9 @@ class AnalogModule(WeightCarrier):
         """The weights of the layer.
 
         A parameter of torch, where the configuration says so (InferenceConfig,
-        MixedPrecisionConfig). Otherwise a
-        read-only copy of the weights that a perfect read would see, adapter included. It is
-        differentiable. A penalty on it in a loss acts on the tiles, by pulses: each column of
-        its gradient is one sample.
+        MixedPrecisionConfig). Otherwise a read-only copy of the weights that a perfect read would
+        see, adapter included. It is differentiable. A penalty on it in a loss acts on the tiles, by
+        pulses: each column of its gradient is one sample.
         """
         if self.held is not None:
             return self.carrier

@@ -293,11 +293,8 @@ class GatedAdapter(WeightElsewhere):
     def freeze_factors(self) -> GatedAdapter:
         """Freezes A and B, so that the gate alone is trained; returns the adapter."""
         self._require_own()
-        for each in (
-            self._tensors()
-            if not self.is_pulsed
-            else (*self.up.parameters(), *self.down.parameters())
-        ):
+        pulsed = (*self.up.parameters(), *self.down.parameters()) if self.is_pulsed else ()
+        for each in pulsed or self._tensors():
             each.requires_grad_(False)  # noqa: FBT003 - torch's own
         return self
 
@@ -321,7 +318,7 @@ class GatedAdapter(WeightElsewhere):
 
     def extra_repr(self) -> str:
         """Returns the text between the brackets of `print(adapter)`."""
-        pool = f", adapters={self.adapters}" * (self.adapters > 1)
+        pool = f", adapters={self.adapters}" if self.adapters > 1 else ""
         where = "in the tiles of the base" if self.in_tiles else f"alpha={self.alpha:g}"
         return f"{self.in_features}, {self.out_features}, rank={self.rank}{pool}, {where}"
 

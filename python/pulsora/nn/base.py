@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from pulsora._internal.checks import require_boolean
+from pulsora._internal.seeds import drawn_seed
 from pulsora._internal.transforms import in_transform
 from pulsora.config import SingleConfig
 from pulsora.nn.autograd.differentiation import (
@@ -129,7 +130,7 @@ class AnalogModule(WeightCarrier):
         require_boolean("bias", bias)
         place = place_of(torch.get_default_device() if device is None else torch.device(device))
         if seed is None:
-            seed = int(torch.randint(2**62, (), device="cpu").item())
+            seed = drawn_seed()
         self.analog_bias = bias and not digital_bias
         if config.facts.digital_weight:
             require_digital(config.facts, weight_scaling, analog_bias=self.analog_bias)
@@ -194,7 +195,7 @@ class AnalogModule(WeightCarrier):
         """
         if self.is_part:
             return
-        self._initialise(int(torch.randint(2**62, (), device="cpu").item()))
+        self._initialise(drawn_seed())
         if self.out_scaling is not None:
             self.out_scaling.fill_(1.0)
 

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from pulsora._internal.checks import require_at_least, require_finite
+from pulsora._internal.seeds import drawn_seed
 from pulsora.config import IdealConfig
 from pulsora.lowrank import gated_low_rank_linear
 from pulsora.nn.adapter_init import balanced, cell_scale, error_of, matched_gauge
@@ -119,7 +120,7 @@ class GatedAdapter(WeightElsewhere):
         require_at_least("rank", rank, 1)
         self.rank = rank
         if seed is None:
-            seed = int(torch.randint(2**62, (), device="cpu").item())
+            seed = drawn_seed()
         if config is None:
             self._make_tensors(seed)
         else:

@@ -19,26 +19,19 @@ __all__ = ["take_programmed"]
 @torch.no_grad()
 def take_programmed(model: nn.Module) -> None:
     """Writes what reads of programmed arrays see into the weights of layers; unprograms them."""
-    for name, layer in model.named_modules():
-        held = layer.held if isinstance(layer, AnalogModule) else None
-        if not isinstance(held, HeldWeights) or not isinstance(layer, AnalogModule):
-            continue
+    layers = [
+        (name, layer, layer.held)
+        for name, layer in model.named_modules()
+        if isinstance(layer, AnalogModule) and isinstance(layer.held, HeldWeights)
+    ]
+    for name, layer, held in layers:
         if not held.is_programmed:
             raise _core.StateError(
                 f"layer '{name}' is not programmed; call pulsora.program(model) first, or leave "
                 "out programmed=True"
             )
         held.require_drift(layer.carrier, 0.0)
-    seen = {
-        layer.held: layer.held.array.get_weights()
-        for layer in model.modules()
-        if isinstance(layer, AnalogModule) and isinstance(layer.held, HeldWeights)
-    }
-    for layer in model.modules():
-        if (
-            isinstance(layer, AnalogModule)
-            and isinstance(layer.held, HeldWeights)
-            and layer.held in seen
-        ):
-            layer.held.unprogram()
-            layer.carrier.copy_(seen[layer.held].reshape(layer.carrier.shape))
+    seen = {held: held.array.get_weights() for _, _, held in layers}
+    for _, layer, held in layers:
+        held.unprogram()
+        layer.carrier.copy_(seen[held].reshape(layer.carrier.shape))

@@ -270,7 +270,11 @@ class AnalogModule(WeightCarrier):
         """Returns checked weights, and a bias in cells, as the matrix of the tiles."""
         has_bias = self.analog_bias or self.bias is not None
         if has_bias != (bias is not None):
-            raise ValueError("this layer has a bias: give one" if has_bias else "no bias here")
+            raise ValueError(
+                f"bias is None, but this layer has one: give a tensor of shape [{self.tiles.shape[0]}]"
+                if has_bias
+                else "bias was given, but this layer has none: leave it out"
+            )
         rows, columns = self.tiles.shape
         expected = (rows, columns - self.analog_bias)
         if weight.shape != expected:

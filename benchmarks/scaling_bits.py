@@ -6,8 +6,8 @@
 A perceptron, a convolutional network and a transformer, on SoftBounds, ReRamSB and LRTT, learn
 random rows by SGD: mean cross entropy, 32 rows in a global batch, tiles of at most 24 x 24. Pulses
 are made by all processes, or shared; then cells, or cells and weights, may be sharded. On GPUs
-(NCCL, one each) steps are recorded as well, unless weights are sharded, and on a CPU (gloo) a
-process computes in one thread.
+(NCCL, one each) steps are recorded as well, unless weights are sharded, and runs of several sizes
+go side by side if there are GPUs for all. On a CPU (gloo) a process computes in one thread.
 
 The digests of all analog weights have to be those of one process, on every rank. A state of half
 the steps by the most processes is loaded by one process, which makes the other half, and a state by
@@ -136,7 +136,15 @@ def cases(device: str) -> list[tuple[str, ...]]:
     return [each for each in found if each[2:] != ("weights sharded", "recorded")]
 
 
-def worker(rank: int, size: int, folder: str, options: argparse.Namespace, load: int) -> None:
+def of_one(case: tuple[str, ...]) -> tuple[str, ...]:
+    """The case that stands for this one in one process, which shares nothing."""
+    network, config, _, loop = case
+    return network, config, "all", loop
+
+
+def worker(
+    rank: int, size: int, folder: str, options: argparse.Namespace, load: int, first_gpu: int
+) -> None:
     """One process of `size`: all cases from the start, or on from the states of `load` processes.
 
     Every rank leaves its digests in a file, and rank 0 its states of half the steps.
@@ -144,8 +152,8 @@ def worker(rank: int, size: int, folder: str, options: argparse.Namespace, load:
     device = options.device
     torch.set_num_threads(1)
     if device == "cuda":
-        device = f"cuda:{rank}"
-        torch.cuda.set_device(rank)
+        device = f"cuda:{first_gpu + rank}"
+        torch.cuda.set_device(first_gpu + rank)
     if size > 1:
         backend = "nccl" if options.device == "cuda" else "gloo"
         store = f"file://{folder}/store_{size}_{load}"
@@ -153,10 +161,14 @@ def worker(rank: int, size: int, folder: str, options: argparse.Namespace, load:
     found = {}
     half = options.steps // 2
     for case in cases(options.device):
-        run = Run(case, rank, size, device)
         name = "-".join(case)
+        if size == 1 and not load and case != of_one(case):
+            found[name] = found["-".join(of_one(case))]
+            continue
+        run = Run(case, rank, size, device)
         if load:
-            run.model.load_state_dict(torch.load(f"{folder}/{name}-{load}.pt", weights_only=True))
+            saved = "-".join(of_one(case)) if load == 1 else name
+            run.model.load_state_dict(torch.load(f"{folder}/{saved}-{load}.pt", weights_only=True))
             found[name] = run.steps(half, options.steps)
             continue
         run.steps(0, half)
@@ -168,6 +180,24 @@ def worker(rank: int, size: int, folder: str, options: argparse.Namespace, load:
     if size > 1:
         dist.barrier()
         dist.destroy_process_group()
+
+
+def run_together(sizes: list[int], load: int, folder: str, options: argparse.Namespace) -> None:
+    """Runs the processes of some sizes, side by side as far as there are GPUs for them."""
+    gpus = torch.cuda.device_count() if options.device == "cuda" else 0
+    waiting = sorted(sizes, reverse=True)
+    while waiting:
+        first, running = 0, []
+        for size in list(waiting):
+            if running and first + size > gpus:
+                continue
+            waiting.remove(size)
+            arguments = (size, folder, options, load, first)
+            running.append(torch.multiprocessing.spawn(worker, arguments, nprocs=size, join=False))
+            first += size
+        for each in running:
+            while not each.join():
+                pass
 
 
 def main() -> int:
@@ -182,14 +212,15 @@ def main() -> int:
     options = parser.parse_args()
     columns: dict[str, list[dict[str, str]]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for load, size in itertools.product((0, max(options.ranks), 1), options.ranks):
-            if load and (load == 1) == (size == 1):
-                continue  # from the start, from the most processes to one, from one to several
-            torch.multiprocessing.spawn(worker, (size, folder, options, load), nprocs=size)
-            files = [Path(folder, f"{size}-{load}-{rank}.json") for rank in range(size)]
-            name = f"{size}, on from {load}" if load else f"{size}"
-            columns[name] = [json.loads(file.read_text()) for file in files]
-            print(f"{name}: done", file=sys.stderr, flush=True)
+        for load in (0, max(options.ranks), 1):
+            # from the start, from the most processes to one, from one to several
+            sizes = [n for n in options.ranks if not load or (load == 1) != (n == 1)]
+            run_together(sizes, load, folder, options)
+            for size in sizes:
+                files = [Path(folder, f"{size}-{load}-{rank}.json") for rank in range(size)]
+                name = f"{size}, on from {load}" if load else f"{size}"
+                columns[name] = [json.loads(file.read_text()) for file in files]
+                print(f"{name}: done", file=sys.stderr, flush=True)
     differs = False
     lines = [f"| network | arrays | pulses | loop | {' | '.join(columns)} |"]
     lines.append("|---|---|---|---|" + "---|" * len(columns))

@@ -138,13 +138,16 @@ class TileConfig(Parameters):
         return CompoundFacts(**_core.compound_facts(self.to_dict()))
 
     def summary(self) -> str:
-        """One line with its device models and its own parameters that are not the default."""
+        """One line with its models and its own parameters that are not the default."""
         fields = COMPOUNDS[self.kind]["fields"]
+        has_cells = getattr(self, "write", "pulses") == "pulses"
         shown = []
         for name, kind in ((field["name"], field["type"]) for field in fields):
             value = getattr(self, name)
             if kind == "device":
-                shown.append(f"{name}={value.model}")
+                shown += [f"{name}={value.model}"] if has_cells else []
+            elif kind == "noise_model":
+                shown += [] if value is None else [f"{name}={value.model}"]
             elif kind == "devices":
                 shown.append(f"{name}=[{', '.join(device.model for device in value)}]")
             elif value != default_of(self._fields[name]):

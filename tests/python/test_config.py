@@ -267,6 +267,13 @@ def test_a_configuration_says_what_it_is_made_of() -> None:
     assert pl.SingleConfig().summary() == "SingleConfig(device=ConstantStep)"
     assert not pl.SingleConfig().facts.reuses_reads
     assert pl.IdealConfig().summary() == "IdealConfig()"
+    programmed = pl.InferenceConfig(noise_model=pl.noise_models.Hermes())
+    assert programmed.summary() == "InferenceConfig(noise_model=Hermes)"
+    pulsed = programmed.replace(write="pulses")
+    assert (
+        pulsed.summary()
+        == "InferenceConfig(noise_model=Hermes, write='pulses', device=ConstantStep)"
+    )
     assert pl.IdealConfig().named_devices() == {}
 
 

@@ -215,11 +215,19 @@ def test_clipped_weights_are_reported() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [((torch.zeros(6, 11), torch.zeros(6)), "shape"), ((torch.zeros(6, 12), None), "has a bias")],
+    [((torch.zeros(6, 11), torch.zeros(6)), "shape"), ((torch.zeros(6, 12), None), "bias is None")],
 )
 def test_set_weights_refuses_what_does_not_fit(arguments: tuple[Any, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         AnalogLinear(12, 6, config=lrtt()).set_weights(*arguments)
+
+
+def test_set_weights_says_whether_a_layer_has_a_bias() -> None:
+    weight = torch.zeros(6, 12)
+    with pytest.raises(ValueError, match=r"but this layer has one: give a tensor of shape \[6\]"):
+        AnalogLinear(12, 6).set_weights(weight)
+    with pytest.raises(ValueError, match="bias was given, but this layer has none: leave it out"):
+        AnalogLinear(12, 6, bias=False).set_weights(weight, torch.zeros(6))
 
 
 def through_torch_save(state: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import torch
 
 from pulsora._internal.batches import inputs_of
 from pulsora._internal.modules import require_module
+from pulsora.convert.arrays import layers_of_arrays
 from pulsora.convert.unreachable import Inputs, Unreachable
-from pulsora.nn.base import AnalogModule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -56,13 +56,11 @@ def merge(
             or all 0, or if several processes train it. Nothing has changed then.
     """
     require_module(model)
-    arrays: dict[str, TileArray] = {}
-    seen: set[int] = set()  # tiles that several layers share are merged once
-    for name, layer in model.named_modules():
-        if isinstance(layer, AnalogModule) and id(layer.tiles) not in seen:
-            seen.add(id(layer.tiles))
-            if any(tile.adapter is not None for tile in layer.tiles):
-                arrays[name] = layer.tiles
+    arrays = {
+        name: layer.tiles
+        for name, layer in layers_of_arrays(model).items()
+        if any(tile.adapter is not None for tile in layer.tiles)
+    }
     if not arrays:
         raise ValueError(
             "the model has no layer with an LRTT adapter, so that there is nothing to merge: W is "

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 from torch import nn
 
+from pulsora.convert.arrays import layers_of_arrays
 from pulsora.convert.copies import copied
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
 from pulsora.nn.base import AnalogModule
@@ -56,14 +57,14 @@ def average(models: Iterable[_M], weights: Iterable[float] | None = None) -> _M:
                 f"models[{i}] is of type {type(model).__name__}: give a torch.nn.Module"
             )
     shares = _shares(weights, len(given))
-    layers = [_layers(model) for model in given]
+    layers = [layers_of_arrays(model) for model in given]
     tensors = [_tensors(model) for model in given]
     for i in range(1, len(given)):
         _require_alike(i, layers[0], layers[i])
         _require_alike(i, tensors[0], tensors[i])
 
     averaged = copied(given[0])
-    for name, layer in _layers(averaged).items():
+    for name, layer in layers_of_arrays(averaged).items():
         each = [layers_of[name].get_weights() for layers_of in layers]
         biases = [bias for _, bias in each if bias is not None]
         layer.set_weights(
@@ -86,15 +87,6 @@ def _shares(weights: Iterable[float] | None, count: int) -> list[float]:
             f"weights = {values}: give finite numbers, 0 or larger, that are not all 0"
         )
     return [each / total for each in values]
-
-
-def _layers(model: nn.Module) -> dict[str, AnalogModule]:
-    """Returns the analog layers by name, one for each array of tiles."""
-    found: dict[int, tuple[str, AnalogModule]] = {}
-    for name, layer in model.named_modules():
-        if isinstance(layer, AnalogModule):
-            found.setdefault(id(layer.tiles), (name, layer))
-    return dict(found.values())
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:

@@ -147,7 +147,8 @@ def _held(layer: nn.Module, twin: nn.Module) -> dict[str, Tensor]:
     elif isinstance(twin, AnalogModule):
         weight, bias = twin.get_weights()
         held = {"weight": weight.T if is_conv1d(layer) else weight}
-        held |= {} if bias is None else {"bias": bias}
+        if bias is not None:
+            held["bias"] = bias
     else:
         return {}
     own = dict(layer.named_parameters(recurse=False))

@@ -210,7 +210,7 @@ def _refuse(
         )
     texts = [
         f"{what}: {', '.join(some[:_SHOWN])}"
-        + f" and {len(some) - _SHOWN} more" * (len(some) > _SHOWN)
+        + (f" and {len(some) - _SHOWN} more" if len(some) > _SHOWN else "")
         for what, some in (("not in the files", missing), ("not in the model", unexpected))
         if some
     ]

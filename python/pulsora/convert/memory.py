@@ -29,7 +29,7 @@ from pulsora.nn.tiles.partition import configs_of_columns, even_slices, tiles_of
 from pulsora.tile import Tile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from pulsora.config import TileConfig
 
@@ -189,8 +189,13 @@ def model_memory(
                 rows.append(row)
             elif layer_config.facts.digital_weight:  # the parameter is shared, the tiles are not
                 rows.append(replace(row, weights=row.weights // 2))
-    rest = sum(each.numel() * each.element_size() for each in digital.values())
-    return ModelMemory(tuple(rows), rest, int(_core.scratch_memory("cpu")["limit"]))
+    return _of_parts(rows, digital.values())
+
+
+def _of_parts(rows: Iterable[LayerMemory], digital: Iterable[torch.Tensor]) -> ModelMemory:
+    """Returns the memory of matrices on tiles and of what stays digital."""
+    size = sum(each.numel() * each.element_size() for each in digital)
+    return ModelMemory(tuple(rows), size, int(_core.scratch_memory("cpu")["limit"]))
 
 
 def _of_analog(model: nn.Module) -> ModelMemory:
@@ -223,8 +228,7 @@ def _of_analog(model: nn.Module) -> ModelMemory:
             "config is None, but the model has no analog layer; give the configuration of the "
             "tiles that it shall get"
         )
-    rest = sum(each.numel() * each.element_size() for each in digital.values())
-    return ModelMemory(tuple(rows), rest, int(_core.scratch_memory("cpu")["limit"]))
+    return _of_parts(rows, digital.values())
 
 
 def _without_memory(model: nn.Module) -> nn.Module:

@@ -6,10 +6,9 @@ import warnings
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from pulsora._internal.checks import require_boolean
 from pulsora._internal.modules import require_module
+from pulsora._internal.seeds import drawn_seed
 from pulsora.convert.checks import require_digital_outputs, require_outputs, warn_of_outputs
 from pulsora.convert.choice import (
     chosen_layers,
@@ -172,7 +171,7 @@ def converted(
     del names
     require_boolean("inplace", inplace)
     if seed is None:
-        seed = int(torch.randint(2**62, (), device="cpu").item())
+        seed = drawn_seed()
     whole = model if inplace else copied(model)
     options = {"seed": seed} | options
     with unchanged_on_error(whole) as undo:

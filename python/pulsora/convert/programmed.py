@@ -21,10 +21,12 @@ __all__ = ["take_programmed"]
 def take_programmed(model: nn.Module) -> None:
     """Writes what reads of programmed arrays see into the weights of layers; unprograms them."""
     corrected: list[str] = []
-    for name, layer in model.named_modules():
-        held = layer.held if isinstance(layer, AnalogModule) else None
-        if not isinstance(held, HeldWeights) or not isinstance(layer, AnalogModule):
-            continue
+    layers = [
+        (name, layer, layer.held)
+        for name, layer in model.named_modules()
+        if isinstance(layer, AnalogModule) and isinstance(layer.held, HeldWeights)
+    ]
+    for name, layer, held in layers:
         if not held.is_programmed:
             raise _core.StateError(
                 f"layer '{name}' is not programmed; call pulsora.program(model) first, or leave "
@@ -39,16 +41,7 @@ def take_programmed(model: nn.Module) -> None:
             "them, if this is meant",
             stacklevel=3,
         )
-    seen = {
-        layer.held: layer.held.array.get_weights()
-        for layer in model.modules()
-        if isinstance(layer, AnalogModule) and isinstance(layer.held, HeldWeights)
-    }
-    for layer in model.modules():
-        if (
-            isinstance(layer, AnalogModule)
-            and isinstance(layer.held, HeldWeights)
-            and layer.held in seen
-        ):
-            layer.held.unprogram()
-            layer.carrier.copy_(seen[layer.held].reshape(layer.carrier.shape))
+    seen = {held: held.array.get_weights() for _, _, held in layers}
+    for _, layer, held in layers:
+        held.unprogram()
+        layer.carrier.copy_(seen[held].reshape(layer.carrier.shape))

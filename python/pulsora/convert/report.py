@@ -61,6 +61,7 @@ _STATE_HOOKS = (
     "_load_state_dict_post_hooks",
 )
 _ADAPTER = "factors of a low-rank adapter in tensors of torch; the layer it adapts is its base"
+_GATE = "weights for the components of an adapter"
 _OWN_CLASS = "a class with parameters of its own, which has no analog twin; see conversions="
 
 
@@ -129,22 +130,14 @@ def conversion_report(model: nn.Module) -> ConversionReport:
         if isinstance(layer, AnalogModule | AnalogRNNBase):
             parts = list(analog_parts(layer))
             shapes = ", ".join(str(list(part.tiles.shape)) for part in parts)
+            is_analog, is_surprising = True, False
             detail = f"{shapes}, {parts[0].config.summary()}"
-            rows.append(
-                LayerReport(name, type(layer).__name__, True, detail, False)  # noqa: FBT003
-            )
-            continue
-        reason, is_surprising = _why(layer, of_tables)
-        if reason:
-            rows.append(
-                LayerReport(
-                    name,
-                    type(layer).__name__,
-                    False,  # noqa: FBT003
-                    reason,
-                    is_surprising,
-                )
-            )
+        else:
+            is_analog = False
+            detail, is_surprising = _why(layer, of_tables)
+        if detail:
+            kind = type(layer).__name__
+            rows.append(LayerReport(name, kind, is_analog, detail, is_surprising))
     return ConversionReport(rows)
 
 
@@ -188,9 +181,9 @@ def why_digital(layer: nn.Module) -> str:
 
 def own_forward(layer: nn.Module) -> str:
     """Returns why a layer that has a forward of its own stays digital; empty if it has none."""
-    return "its forward was replaced by another, which no analog layer has" * (
-        "forward" in vars(layer)
-    )
+    if "forward" in vars(layer):
+        return "its forward was replaced by another, which no analog layer has"
+    return ""
 
 
 def is_conv1d(layer: nn.Module) -> bool:
@@ -214,37 +207,35 @@ def tables(model: nn.Module) -> dict[Tensor, str]:
 
 def _not_real(weight: Tensor) -> str:
     """Returns why a layer with weights of another type than real numbers stays digital."""
-    return f"its weight is {weight.dtype}, and cells hold real numbers" * (
-        not weight.is_floating_point()
-    )
+    if weight.is_floating_point():
+        return ""
+    return f"its weight is {weight.dtype}, and cells hold real numbers"
 
 
 def state_hooks(layer: nn.Module) -> str:
     """Returns why a layer with hooks on its state_dict stays digital; empty without hooks."""
     hooks = [name for name in _STATE_HOOKS if getattr(layer, name, None)]
-    return f"has hooks on its state_dict ({', '.join(hooks)}), which has other names" * bool(hooks)
+    if not hooks:
+        return ""
+    return f"has hooks on its state_dict ({', '.join(hooks)}), which has other names"
 
 
 def _why(layer: nn.Module, of_tables: Mapping[Tensor, str]) -> tuple[str, bool]:
     """Returns why a layer is digital, and whether that may surprise the user."""
     if isinstance(layer, GatedAdapter | Gate):
-        reason = (
-            _ADAPTER
-            if isinstance(layer, GatedAdapter)
-            else "weights for the components of an adapter"
-        )
-        return reason * any(_is_matrix(each) for each in layer.parameters(recurse=False)), False
-    if choice(layer):
-        return choice(layer), False
+        reason = _ADAPTER if isinstance(layer, GatedAdapter) else _GATE
+        has_matrix = any(_is_matrix(each) for each in layer.parameters(recurse=False))
+        return reason if has_matrix else "", False
+    if chosen := choice(layer):
+        return chosen, False
     table = of_tables.get(layer._parameters.get("weight"))  # type: ignore[arg-type]  # noqa: SLF001
     if table is not None and not isinstance(layer, _TABLES):
         return f"its weight is the table '{table}', too; see untie=", True
     reason = why_digital(layer)
-    if not reason and (type(layer) in TWINS or is_conv1d(layer)) and own_forward(layer):
-        return own_forward(layer), True
-    if not reason and (type(layer) in TWINS or is_conv1d(layer)):
-        return "not converted", False
-    return reason, bool(reason) and not isinstance(layer, _TABLES)
+    if reason or not (type(layer) in TWINS or is_conv1d(layer)):
+        return reason, bool(reason) and not isinstance(layer, _TABLES)
+    reason = own_forward(layer)
+    return reason or "not converted", bool(reason)
 
 
 def _is_matrix(parameter: Any) -> bool:  # noqa: ANN401 - lazy ones have no shape

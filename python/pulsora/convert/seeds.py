@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
+from pulsora._internal.seeds import drawn_seed
 from pulsora.convert.arrays import arrays_of
 from pulsora.tile.clipping import warn_of_clipping
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 __all__ = ["reseed"]
 
 _M = TypeVar("_M", bound="nn.Module")
-
-_LARGEST = 2**62  # of the seeds that are drawn
 
 
 def reseed(model: _M, seed: int | None = None, *, cells: bool = False) -> _M:
@@ -47,13 +46,11 @@ def reseed(model: _M, seed: int | None = None, *, cells: bool = False) -> _M:
     """
     arrays = arrays_of(model)
     if seed is None:
-        seed = int(torch.randint(_LARGEST, (), device="cpu").item())
+        seed = drawn_seed()
     if type(seed) is not int or not 0 <= seed < 2**63:
         raise ValueError(f"seed = {seed!r}: give a whole number from 0 to 2^63 - 1")
     generator = torch.Generator().manual_seed(seed)
-    seeds = [
-        int(torch.randint(_LARGEST, (), generator=generator, device="cpu").item()) for _ in arrays
-    ]
+    seeds = [drawn_seed(generator) for _ in arrays]
     if cells:  # a warning may be an error, so all come before the first change
         for array, drawn in zip(arrays, seeds, strict=True):
             parts = [tile._confined_by(drawn) for tile in array]  # noqa: SLF001 - of this package

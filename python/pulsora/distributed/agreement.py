@@ -104,7 +104,7 @@ class Agreement:
 
     def disagree(self, how: str, remedy: str = "") -> NoReturn:
         """Raises the RuntimeError that says how the ranks differ."""
-        raise RuntimeError(f"the ranks do not agree: {how}{'; ' * bool(remedy)}{remedy}")
+        raise RuntimeError(f"the ranks do not agree: {how}" + (f"; {remedy}" if remedy else ""))
 
     @contextlib.contextmanager
     def others(self) -> Iterator[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -47,14 +47,10 @@ def matched_gauge(rank: int, in_features: int, config: TileConfig) -> Gauge:
     1/t, which is equivalent.
     """
     device = written_to(config)
-    settings = (
-        {}
-        if device is None
-        else {
-            "fast": device,
-            "update": getattr(config, "update"),  # noqa: B009
-        }
-    )
+    settings: dict[str, Any] = {}
+    if device is not None:
+        pulsed: Any = config  # with cells, a configuration has an update
+        settings = {"fast": device, "update": pulsed.update}
     # The rule is in the core; it depends only on the inputs, the rank and the cells of the adapter.
     tile = Tile(rank, in_features, LRTTConfig(rank=rank, **settings), threads=1)
     values = tile.explain(np.zeros((1, in_features)), np.zeros((1, rank)), 1.0)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from pulsora._internal.checks import require_boolean
+from pulsora._internal.seeds import drawn_seed
 from pulsora._internal.transforms import in_transform
 from pulsora.nn.autograd.differentiation import (
     perfect_product,
@@ -78,10 +79,9 @@ class AnalogModule(WeightCarrier):
             largest becomes this number, in units of the cells. 'abs_max' makes the largest the mean
             bound of the cells minus twice its spread, which nearly all cells reach. 'sigma' makes
             three standard deviations of the weights this size, so that cells use more of their
-            range, and confines the few larger ones. 'width' makes
-            sqrt(3 / in_features) this size, whatever the weights are. Outputs are multiplied back,
-            and updates divided, so that the weights change as without scaling; `weight` and
-            gradients are in units of the layer.
+            range, and confines the few larger ones. 'width' makes sqrt(3 / in_features) this size,
+            whatever the weights are. Outputs are multiplied back, and updates divided, so that the
+            weights change as without scaling; `weight` and gradients are in units of the layer.
         scaling_per: One scale for the 'layer', or one for each 'output'.
         learn_out_scaling: Whether outputs are also multiplied by `out_scaling` ([1], or
             [out_features] for `scaling_per` = 'output'), a parameter of torch that starts at 1.
@@ -130,7 +130,7 @@ class AnalogModule(WeightCarrier):
         require_boolean("bias", bias)
         place = place_of(torch.get_default_device() if device is None else torch.device(device))
         if seed is None:
-            seed = int(torch.randint(2**62, (), device="cpu").item())
+            seed = drawn_seed()
         self.analog_bias = bias and not digital_bias
         if config.facts.digital_weight:
             require_digital(config.facts, weight_scaling, analog_bias=self.analog_bias)
@@ -195,7 +195,7 @@ class AnalogModule(WeightCarrier):
         """
         if self.is_part:
             return
-        self._initialise(int(torch.randint(2**62, (), device="cpu").item()))
+        self._initialise(drawn_seed())
         if self.out_scaling is not None:
             self.out_scaling.fill_(1.0)
 
@@ -224,10 +224,9 @@ class AnalogModule(WeightCarrier):
         """The weights of the layer.
 
         A parameter of torch, where the configuration says so (InferenceConfig,
-        MixedPrecisionConfig). Otherwise a
-        read-only copy of the weights that a perfect read would see, adapter included. It is
-        differentiable. A penalty on it in a loss acts on the tiles, by pulses: each column of
-        its gradient is one sample.
+        MixedPrecisionConfig). Otherwise a read-only copy of the weights that a perfect read would
+        see, adapter included. It is differentiable. A penalty on it in a loss acts on the tiles, by
+        pulses: each column of its gradient is one sample.
         """
         if self.held is not None:
             return self.carrier
@@ -271,17 +270,19 @@ class AnalogModule(WeightCarrier):
     def _wanted(self, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Returns checked weights, and a bias in cells, as the matrix of the tiles."""
         require_written("weight", weight)
+        rows, columns = self.tiles.shape
         has_bias = self.analog_bias or self.bias is not None
         if has_bias != (bias is not None):
-            raise ValueError("this layer has a bias: give one" if has_bias else "no bias here")
-        rows, columns = self.tiles.shape
+            raise ValueError(
+                f"bias is None, but this layer has one: give a tensor of shape [{rows}]"
+                if has_bias
+                else "bias was given, but this layer has none: leave it out"
+            )
         expected = (rows, columns - self.analog_bias)
         if weight.shape != expected:
             raise ValueError(f"weights have shape {list(weight.shape)}; expected {list(expected)}")
         if bias is not None:
-            require_written("bias", bias)
-        if bias is not None and bias.shape != (rows,):
-            raise ValueError(f"bias has shape {list(bias.shape)}; expected [{rows}]")
+            require_written("bias", bias, (rows,))
         wanted = weight.detach().float().cpu()
         if self.analog_bias and bias is not None:
             wanted = torch.cat([wanted, bias.detach().float().cpu()[:, None]], dim=1)

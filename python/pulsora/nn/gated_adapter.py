@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from pulsora._internal.checks import require_at_least, require_finite
+from pulsora._internal.seeds import drawn_seed
 from pulsora.config import IdealConfig
 from pulsora.lowrank import gated_low_rank_linear
 from pulsora.nn.adapter_init import balanced, cell_scale, error_of, matched_gauge
@@ -119,7 +120,7 @@ class GatedAdapter(WeightElsewhere):
         require_at_least("rank", rank, 1)
         self.rank = rank
         if seed is None:
-            seed = int(torch.randint(2**62, (), device="cpu").item())
+            seed = drawn_seed()
         if config is None:
             self._make_tensors(seed)
         else:
@@ -293,11 +294,8 @@ class GatedAdapter(WeightElsewhere):
     def freeze_factors(self) -> GatedAdapter:
         """Freezes A and B, so that the gate alone is trained; returns the adapter."""
         self._require_own()
-        for each in (
-            self._tensors()
-            if not self.is_pulsed
-            else (*self.up.parameters(), *self.down.parameters())
-        ):
+        pulsed = (*self.up.parameters(), *self.down.parameters()) if self.is_pulsed else ()
+        for each in pulsed or self._tensors():
             each.requires_grad_(False)  # noqa: FBT003 - torch's own
         return self
 
@@ -321,7 +319,7 @@ class GatedAdapter(WeightElsewhere):
 
     def extra_repr(self) -> str:
         """Returns the text between the brackets of `print(adapter)`."""
-        pool = f", adapters={self.adapters}" * (self.adapters > 1)
+        pool = f", adapters={self.adapters}" if self.adapters > 1 else ""
         where = "in the tiles of the base" if self.in_tiles else f"alpha={self.alpha:g}"
         return f"{self.in_features}, {self.out_features}, rank={self.rank}{pool}, {where}"
 

@@ -27,7 +27,7 @@ def require_tensor(x: object) -> None:
         raise TypeError(f"x is of type {type(x).__name__}: give a tensor of torch{hint}")
 
 
-def require_written(name: str, values: Tensor) -> None:
+def require_written(name: str, values: Tensor, shape: tuple[int, ...] | None = None) -> None:
     """Raises an error unless values to be written are a tensor of real numbers, in memory."""
     if not isinstance(values, torch.Tensor):
         raise TypeError(f"{name} is of type {type(values).__name__}: give a tensor of torch")
@@ -40,6 +40,8 @@ def require_written(name: str, values: Tensor) -> None:
             f"{name} is on the meta device and has no values; load them from files by "
             "pulsora.load_weights(model, files)"
         )
+    if shape is not None and values.shape != shape:
+        raise ValueError(f"{name} has shape {list(values.shape)}; expected {list(shape)}")
 
 
 def require_type(x: Tensor, dtype: torch.dtype) -> None:

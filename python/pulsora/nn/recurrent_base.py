@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
 from pulsora._internal.checks import require_boolean
+from pulsora._internal.seeds import drawn_seed
 from pulsora.nn.base import AnalogModule
 from pulsora.nn.inputs import require_type
 from pulsora.nn.linear import AnalogLinear
@@ -127,8 +128,7 @@ class AnalogRNNBase(TiledModule):
             setattr(self, name, getattr(twin, name))
         known = whole_signature(AnalogRNNBase, AnalogModule).parameters
         require_none(type(self).__name__, {n: options[n] for n in options if n not in known}, known)
-        if seed is None:
-            seed = int(torch.randint(2**62, (), device="cpu").item())
+        seed = drawn_seed() if seed is None else seed
         self._parts: tuple[str, ...] = tuple(
             name.removeprefix("weight_")
             for name, _ in twin.named_parameters()
@@ -174,7 +174,7 @@ class AnalogRNNBase(TiledModule):
     @torch.no_grad()
     def reset_parameters(self) -> None:
         """Draws weights and biases anew, as torch's layer does; see `AnalogModule`."""
-        self._initialise(int(torch.randint(2**62, (), device="cpu").item()))
+        self._initialise(drawn_seed())
         for part in self._parts:
             if (scaling := self._layer(part).out_scaling) is not None:
                 scaling.fill_(1.0)

@@ -101,7 +101,12 @@ class RuleLinear(nn.Module):
                 that the layer does not have; nothing has changed then.
         """
         if (bias is None) != (self.bias is None):
-            raise ValueError("this layer has a bias: give one" if bias is None else "no bias here")
+            size = self.out_features
+            raise ValueError(
+                f"bias is None, but this layer has one: give a tensor of shape [{size}]"
+                if bias is None
+                else "bias was given, but this layer has none: leave it out"
+            )
         if bias is not None and bias.shape != (self.out_features,):
             raise ValueError(f"bias has shape {list(bias.shape)}; expected [{self.out_features}]")
         self.rule.weights = weight.detach().float().cpu().numpy()

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.optim.optimizer import ParamsT
 
-
 __all__ = ["AnalogAdam", "AnalogOptimizer", "AnalogSGD"]
 
 _Analog: TypeAlias = "Sequence[tuple[dict[str, Any], AnalogParameter]]"  # groups, parameters
@@ -69,6 +68,12 @@ class _Pulses(torch.optim.Optimizer):
     _made_at = 3  # stacklevel, from `_take_up` on, of the line that makes the optimiser
     _in_backward: BackwardPulses | None = None
     _shares_lr = False  # whether analog parameters have the lr of an adaptive optimiser
+    _steps = 0
+
+    @functools.cached_property
+    def _told(self) -> set[str]:
+        """Warnings that this optimiser has given."""
+        return set()
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -171,29 +176,27 @@ class _Pulses(torch.optim.Optimizer):
                 if each is parameter
             ]
             set_names((name, parameter.array) for name in known)
-        told: set[str] = self.__dict__.setdefault("_told", set())
-        warn_of_twins((each.array for _, each in self._analog()), told, stacklevel)
+        warn_of_twins((each.array for _, each in self._analog()), self._told, stacklevel)
         self._warn_of_ignored(stacklevel + 1)
-        if self._shares_lr and "lr" not in told:
+        if self._shares_lr and "lr" not in self._told:
             warnings.warn(
                 f"analog layers train by plain SGD with the lr of {self._kind.__name__}, which "
                 "suits adaptive steps and is mostly far too small for pulses; give analog_lr, such "
                 "as analog_lr=0.4, for the analog layers alone",
                 stacklevel=stacklevel,
             )
-            told.add("lr")
+            self._told.add("lr")
 
     def _warn_of_ignored(self, stacklevel: int) -> None:
         """Warns once of each setting that analog layers ignore."""
-        told: set[str] = self.__dict__.setdefault("_told", set())
-        if found := ignored(self._kind, self.param_groups, told):
+        if found := ignored(self._kind, self.param_groups, self._told):
             named = ", ".join(f"{name}={value}" for name, value in found.items())
             warnings.warn(
                 f"analog layers ignore {named}: pulses follow plain SGD with the group's lr. "
                 "Digital parameters use it",
                 stacklevel=stacklevel,
             )
-            told.update(found)
+            self._told.update(found)
 
     def step(  # type: ignore[override]
         self, closure: Callable[[], float] | None = None
@@ -274,29 +277,27 @@ class _Pulses(torch.optim.Optimizer):
 
     def _warn_of_gradients(self, analog: _Analog) -> None:
         """Warns once of a gradient that another optimiser used up, and of layers never read."""
-        told: set[str] = self.__dict__.setdefault("_told", set())
         for _, parameter in analog:
-            if parameter.used_by is None or parameter.grad is not None or "used" in told:
+            if parameter.used_by is None or parameter.grad is not None or "used" in self._told:
                 continue
             if parameter.used_by() not in {None, self}:
-                told.add("used")
+                self._told.add("used")
                 warnings.warn(
                     f"the gradient of {parameter.described} has been used up by the step of "
                     "another optimiser, so this step sends it no pulses. Give a shared layer to "
                     "one optimiser alone, or run a backward pass before each step",
                     stacklevel=4,
                 )
-        steps = self.__dict__["_steps"] = self.__dict__.get("_steps", 0) + 1
-        if steps != _STEPS_BEFORE_UNREAD:
+        self._steps += 1
+        if self._steps != _STEPS_BEFORE_UNREAD:
             return
         unread = [each for _, each in analog if each.requires_grad and not each.array.was_read]
         if unread and any(each.array.was_read for _, each in analog):
             warnings.warn(
-                f"after {steps} steps, no forward pass has read the tiles of "
+                f"after {self._steps} steps, no forward pass has read the tiles of "
                 f"{', '.join(each.described for each in unread[:3])}"
-                f"{', ...' * (len(unread) > 3)}. A module that "
-                "multiplies by the weight itself does not use the tiles; call the layer, or keep "
-                "it digital by `exclude`",
+                f"{', ...' if len(unread) > 3 else ''}. A module that multiplies by the weight "
+                "itself does not use the tiles; call the layer, or keep it digital by `exclude`",
                 stacklevel=4,
             )
 
@@ -311,11 +312,10 @@ class _Pulses(torch.optim.Optimizer):
         """Warns once if there are several processes and each trains its own tiles."""
         if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
             return
-        told: set[str] = self.__dict__.setdefault("_told", set())
-        if "apart" not in told and any(
+        if "apart" not in self._told and any(
             each.array.process_group is SINGLE_PROCESS for _, each in self._analog()
         ):
-            told.add("apart")
+            self._told.add("apart")
             warnings.warn(
                 "several processes run, but this optimiser has analog layers that each of them "
                 "trains by itself; call pulsora.distributed.prepare(model) to train one model "

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
 from torch import nn
 
+from pulsora._internal.seeds import drawn_seed
 from pulsora.config import LRTTConfig, SingleConfig, TileConfig
 from pulsora.convert.hooks import move_hooks
 from pulsora.convert.model import converted, replaced
@@ -200,7 +200,7 @@ def attach(
 ) -> nn.Module:
     """Returns a copy of the model with adapters on the layers named in `ranks`, all else frozen."""
     if seed is None:
-        seed = int(torch.randint(2**62, (), device="cpu").item())
+        seed = drawn_seed()
     given = dict(options or {})
     of_arrays = {name: value for name, value in given.items() if name in _OF_ARRAYS}
     if plan.base is None and set(given) - set(of_arrays):

@@ -78,50 +78,13 @@ struct ProgramState {
   PULSORA_HD float error() const { return target - seen; }
 };
 
-/// The rounds of a CellProgram for one cell: begin(), then pulses(), which are applied, and read()
-/// until there are no more, and end().
+/// The rounds of a CellProgram for one cell: begin(); then, until it isDone() or all rounds are
+/// over, pulses(), which are applied, read() and raiseLongest(); and end(). If pulses() is 0, the
+/// cell gets no further ones. The largest number of pulses goes to the program's own memory.
 template <class Device>
 struct ProgramCell {
   using Response = typename Device::Response;
   CellProgram program;
-
-  /// Carries out all rounds, and adds what they took to `mine` (without slots and the largest
-  /// number of pulses, which go to the program's own memory). Returns the number of pulses.
-  template <class Array>
-  PULSORA_HD uint32_t operator()(const Array &a, int64_t i, ProgramCounts &mine) const {
-    const int64_t row = i / a.cols;
-    const int64_t col = i - row * a.cols;
-    const bool turned = isTurned(col);
-    ProgramState c = begin(a, i, row, col);
-    Response r{};
-    Philox4 stepWords{};  // of the normals below: the samples of eight rounds share a block
-    Philox4 writingWords{};
-    for (int round = 0; round < program.rounds && !isDone(c, round); ++round) {
-      if (c.sent == 0) r = a.response(i);
-      const bool up = (c.error() > 0.0f) != turned;
-      const int n = pulses(a, r, c, up, round);
-      if (n == 0) break;
-      const uint64_t sample = sampleOf(round);
-      const auto cell = static_cast<uint64_t>(i);
-      if (round == 0 || sample % 8 == 0)
-        stepWords = draw(a.key, Purpose::CycleNoise, cell, sample >> 3, 0);
-      const float z = normalOf(stepWords, static_cast<uint32_t>(sample));
-      float xi = 0.0f;
-      if (program.writeNoise > 0.0f) {
-        const uint64_t next = sample + 1;
-        if (round == 0 || next % 8 == 0)
-          writingWords = draw(a.key, Purpose::WriteNoise, cell, next >> 3, 0);
-        xi = normalOf(writingWords, static_cast<uint32_t>(next));
-      }
-      c.weight = applyPulses<Device>(c.weight, n, up, r, a.params, z, a.key, cell, sample);
-      read(i, n, xi, c);
-      raiseLongest(a, row, col, round, n);
-      ++mine.reads;
-    }
-    end(a, i, c, mine);
-    if (c.sent > 0) atomicRaiseTo(&program.counts->most, static_cast<uint64_t>(c.sent));
-    return c.sent;
-  }
 
   /// Cell i before the first round.
   template <class Array>

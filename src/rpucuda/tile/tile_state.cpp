@@ -148,9 +148,8 @@ State withSendings(State state) {
   const std::string transfers = "/transfers";
   Value::Map added;
   for (const auto &[name, value] : state.values) {
-    const size_t start = name.size() < transfers.size() ? 0 : name.size() - transfers.size();
-    if (start > 0 && name.compare(start, transfers.size(), transfers) == 0)
-      added.emplace(name.substr(0, start) + "/sendings", value);
+    if (name.size() > transfers.size() && hasEnd(name, transfers))
+      added.emplace(name.substr(0, name.size() - transfers.size()) + "/sendings", value);
   }
   state.values.merge(added);
   return state;
@@ -177,10 +176,9 @@ uint64_t seedOf(const State &state, const char *name) {
 
 // Every cell has a weight among the tensors, so wrong sizes are found before memory is taken.
 void requireEnoughWeights(const State &state, int64_t dSize, int64_t xSize) {
-  constexpr std::string_view kEnd = "weights";
   int64_t weights = 0;
   for (const auto &[name, tensor] : state.tensors) {
-    if (name.size() >= kEnd.size() && name.substr(name.size() - kEnd.size()) == kEnd)
+    if (hasEnd(name, "weights"))
       weights += static_cast<int64_t>(tensor.bytes.size() / typeOf(tensor.type).bytes);
   }
   PULSORA_CHECK(StateError, dSize >= 1 && xSize >= 1 && dSize <= weights / xSize,
@@ -251,14 +249,17 @@ void Tile::take(const State &state) {
   Counters counters;
   for (const NamedCounter &each : kCounters)
     counters.*each.member = state.counter(each.name, each.most);
-  t.clearNonfinite();
-  try {
-    t.loadFrom(state);
+  const auto load = [&](const State &from) {
+    t.loadFrom(from);
     t.device->boundReads(t.context);
+  };
+  try {
+    load(state);
   } catch (...) {
-    t.loadFrom(mine);
+    load(mine);
     throw;
   }
+  t.clearNonfinite();
   t.counters = counters;
 }
 

@@ -57,23 +57,23 @@ class _AnalogProduct(torch.autograd.Function):
         kept, bias = ctx.saved_tensors
         x = kept_inputs(kept, ctx.patches)
         weight: AnalogParameter = ctx.weight
+        array = weight.array
+        process_group = array.process_group
         needs_x, needs_weight, needs_bias, *_ = ctx.needs_input_grad
-        reads = needs_x or weight.array.facts.reuses_reads
+        reads = needs_x or array.facts.reuses_reads
         if reads:
             require_unchanged(weight, ctx.changes)
-        d = (
-            weight.array.process_group.to_global(own(d)).float().contiguous()
-        )  # of a float64 bias, too
-        gathered = weight.array.process_group.gather(
-            weight.array,
+        d = process_group.to_global(own(d)).float().contiguous()  # of a float64 bias, too
+        gathered = process_group.gather(
+            array,
             ctx.position.shard,
             [x if needs_weight else None, d if needs_weight or needs_bias else None],
         )
         dx = None
         if reads:
-            with named_errors(weight.array):
-                dx = weight.array.backward(d, ctx.position, is_temporary=ctx.patches is not None)
-            dx = weight.array.process_group.to_local(dx)
+            with named_errors(array):
+                dx = array.backward(d, ctx.position, is_temporary=ctx.patches is not None)
+            dx = process_group.to_local(dx)
         all_x, all_d = gathered()
         return (
             dx,

@@ -3,10 +3,10 @@
 #include "array/cell_events.h"
 #include "array/cpu/batch.h"
 #include "array/cpu/dense.h"
+#include "array/cpu/program.h"
 #include "array/cpu/sparse.h"
 #include "array/cpu/taps.h"
 #include "array/line_events.h"
-#include "array/program_cells.h"
 
 // The CPU kernels of a device model, compiled once per instruction set from this one text. Lanes
 // are kBlock neighbouring cells; every loop over lanes is free of branches and calls, so that the
@@ -23,32 +23,6 @@ template <class Device, Isa isa>
 const PulsedKernels &cpuKernels();
 
 namespace cpu {
-
-/// An array for the work of array/cell_events.h.
-template <class Device>
-struct Array {
-  int64_t rows;
-  int64_t cols;
-  float *weights;
-  const uint16_t *cells;
-  RandomKey key;
-  typename Device::Params params;
-
-  static PULSORA_HD Array of(const SampledCells &a, float *weights = nullptr) {
-    return {a.rows, a.cols, weights, a.cells, a.key, paramsOf<typename Device::Params>(*a.params)};
-  }
-  static PULSORA_HD Array of(const CellArray &a) { return of(a, a.weights); }
-  PULSORA_HD int64_t size() const { return rows * cols; }
-  PULSORA_HD typename Device::Response response(int64_t i) const {
-    typename Device::Cell cell;
-    int64_t at = i;
-    cell.members([&](const char *, float &value) {
-      value = halfToFloat(cells[at]);
-      at += size();
-    });
-    return Device::response(cell, params);
-  }
-};
 
 /// The first draws of kPhiloxBatch neighbouring cells (CellDraws).
 template <Isa isa>
@@ -231,14 +205,7 @@ struct Kernels {
 
   static void program(const CellArray &a, const CellProgram &program, uint64_t *sent, int64_t begin,
                       int64_t end, void *) {
-    const Array<Device> array = Array<Device>::of(a);
-    const ProgramCell<Device> work{program};
-    if (program.due && *program.due == 0) return;
-    ProgramCounts mine{};
-    uint64_t pulses = 0;
-    for (int64_t i = begin; i < end; ++i) pulses += work(array, i, mine);
-    __atomic_fetch_add(sent, pulses, __ATOMIC_RELAXED);
-    mine.addTo(program.counts);
+    programCells<isa, Device>(a, program, sent, begin, end);
   }
 };
 

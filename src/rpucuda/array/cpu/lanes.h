@@ -27,6 +27,32 @@ PULSORA_HD void normalsOfBatch(const PhiloxBatch &batch, float *z, int count = 8
   }
 }
 
+/// An array for the work of array/cell_events.h.
+template <class Device>
+struct Array {
+  int64_t rows;
+  int64_t cols;
+  float *weights;
+  const uint16_t *cells;
+  RandomKey key;
+  typename Device::Params params;
+
+  static PULSORA_HD Array of(const SampledCells &a, float *weights = nullptr) {
+    return {a.rows, a.cols, weights, a.cells, a.key, paramsOf<typename Device::Params>(*a.params)};
+  }
+  static PULSORA_HD Array of(const CellArray &a) { return of(a, a.weights); }
+  PULSORA_HD int64_t size() const { return rows * cols; }
+  PULSORA_HD typename Device::Response response(int64_t i) const {
+    typename Device::Cell cell;
+    int64_t at = i;
+    cell.members([&](const char *, float &value) {
+      value = halfToFloat(cells[at]);
+      at += size();
+    });
+    return Device::response(cell, params);
+  }
+};
+
 /// kBlock cells, from any places, during an update: weights, responses, and the rule of
 /// pulse_rule.h.
 template <Isa isa, class Device>

@@ -31,7 +31,7 @@ def evaluated(**settings: Any) -> Callable[[Any], object]:
 
 
 CHECKED_FIRST: list[tuple[str, Callable[[Any], object], str]] = [
-    (f"evaluate with {name} = {value!r}", evaluated(**{name: value}), message)
+    (f"evaluate, {name} of type {type(value).__name__}", evaluated(**{name: value}), message)
     for name, value, message in (
         ("programmings", [0, 1.5], "programmings has 1.5: give whole numbers from 0 to 2^47 - 1"),
         ("programmings", [2**47], "give whole numbers from 0 to 2^47 - 1"),
@@ -54,7 +54,7 @@ CHECKED_FIRST: list[tuple[str, Callable[[Any], object], str]] = [
         ("batches", [(X, X, X)], "batches has an entry of type tuple of 3; give pairs"),
     )
 ] + [
-    (f"{call.__name__} of {given!r}", lambda m, call=call, given=given: call(m, given), message)
+    (f"{call.__name__} of type {type(given).__name__}", lambda m, call=call, given=given: call(m, given), message)
     for call in (
         pl.inference.calibrate, pl.inference.calibrate_outputs, pl.inference.fit_affine
     )

@@ -54,7 +54,11 @@ CHECKED_FIRST: list[tuple[str, Callable[[Any], object], str]] = [
         ("batches", [(X, X, X)], "batches has an entry of type tuple of 3; give pairs"),
     )
 ] + [
-    (f"{call.__name__} of type {type(given).__name__}", lambda m, call=call, given=given: call(m, given), message)
+    (
+        f"{call.__name__} of type {type(given).__name__}",
+        lambda m, call=call, given=given: call(m, given),
+        message,
+    )
     for call in (
         pl.inference.calibrate, pl.inference.calibrate_outputs, pl.inference.fit_affine
     )

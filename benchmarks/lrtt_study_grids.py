@@ -20,9 +20,9 @@ Setting: TypeAlias = dict[str, Any]
 """Settings of a run by name.
 
 Always: lr, epochs, seed. Optional: network ("mlp" by default), batch (64 by default), images (all
-of the training set by default). Visible and,
-for an adapter, fast: names of presets. Default: "pulses" or "adapter", with defaults for all that
-is not an entry. Other entries are settings of LRTTConfig, except `filling` (deviation of B in units
+of the training set by default). Visible and, for an adapter, fast: names of presets. Default:
+"pulses", "adapter", with defaults for all that is not an entry, or "reads", an array of exact
+weights that is read as that of an adapter. Other entries are settings of LRTTConfig, except `filling` (deviation of B in units
 of the reach of its cells), `enlarged` (the s of docs/reference/lrtt.md), `b_speed` (a factor on the
 automatic learning rate of B) and `cells` (changes of the parameters of fast cells).
 """
@@ -71,6 +71,9 @@ def config_of(chosen: Setting, inputs: int) -> TileConfig | None:
     if chosen.get("default") == "adapter":
         fast = {"fast": fast_cells(chosen)} if "fast" in chosen else {}
         return pl.LRTTConfig(visible=visible, **fast, **given)
+    if chosen.get("default") == "reads":
+        like = pl.LRTTConfig(visible=visible)
+        return pl.IdealConfig(forward=like.forward, backward=like.backward)
     around = {"forward": presets.io(), "backward": presets.io()}
     if "fast" not in chosen:
         return pl.SingleConfig(device=visible, **around)
@@ -214,6 +217,7 @@ def networks() -> Iterator[Setting]:
     pairs = [("lenet", 0.025), *itertools.product(("lenet", "transformer"), rates)]
     for network, rate in pairs:
         yield setting(network=network, lr=rate)
+        yield setting(network=network, visible="EcRam", default="reads", lr=rate)
         for visible in HEADLINE:
             yield setting(network=network, visible=visible, default="pulses", lr=rate)
             yield setting(network=network, visible=visible, default="adapter", lr=rate)

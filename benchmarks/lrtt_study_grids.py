@@ -22,9 +22,10 @@ Setting: TypeAlias = dict[str, Any]
 Always: lr, epochs, seed. Optional: network ("mlp" by default), batch (64 by default), images (all
 of the training set by default). Visible and, for an adapter, fast: names of presets. Default:
 "pulses", "adapter", with defaults for all that is not an entry, or "reads", an array of exact
-weights that is read as that of an adapter. Other entries are settings of LRTTConfig, except `filling` (deviation of B in units
-of the reach of its cells), `enlarged` (the s of docs/reference/lrtt.md), `b_speed` (a factor on the
-automatic learning rate of B) and `cells` (changes of the parameters of fast cells).
+weights that is read as that of an adapter. Other entries are settings of LRTTConfig, except
+`filling` (deviation of B in units of the reach of its cells), `enlarged` (the s of
+docs/reference/lrtt.md), `b_speed` (a factor on the automatic learning rate of B) and `cells`
+(changes of the parameters of fast cells).
 """
 
 VISIBLE = (

@@ -46,13 +46,8 @@ class DeferredCells : public Lanes<isa, Device> {
 
  private:
   PULSORA_HD void load() {
-    float members[Base::kCellMembers][kBlock];
     for (int j = count_; j < kBlock; ++j) cells_[j] = cells_[0];
-    for (int m = 0; m < Base::kCellMembers; ++m) {
-      const uint16_t *plane = a_.cells + m * a_.size();
-      for (int j = 0; j < kBlock; ++j) members[m][j] = halfToFloat(plane[cells_[j]]);
-    }
-    Base::template respond<false>(members);
+    Base::respondOfCells();
     for (int j = 0; j < kBlock; ++j) {
       w_[j] = a_.weights[cells_[j]];
       rows_[j] = cells_[j] / a_.cols;

@@ -134,6 +134,18 @@ class Lanes {
     }
   }
 
+  /// Derives the responses of cells_, from any places.
+  PULSORA_HD void respondOfCells() {
+    float members[kCellMembers][kBlock];
+    for (int m = 0; m < kCellMembers; ++m) {
+      const uint16_t *plane = a_.cells + m * a_.size();
+      uint16_t halves[kBlock];
+      for (int j = 0; j < kBlock; ++j) halves[j] = plane[cells_[j]];
+      for (int j = 0; j < kBlock; ++j) members[m][j] = halfToFloat(halves[j]);
+    }
+    respond<false>(members);
+  }
+
   template <bool kAtMostOne>
   PULSORA_HD void respondWith(const Params &p, const float (&members)[kCellMembers][kBlock]) {
     for (int j = 0; j < kBlock; ++j) {

@@ -112,14 +112,7 @@ class ProgramRounds : public Lanes<isa, Device> {
       seen_[j] = c.state.seen;
       turned_[j] = work_.isTurned(c.col) ? 1U : 0U;
     }
-    float members[Base::kCellMembers][kBlock];
-    for (int m = 0; m < Base::kCellMembers; ++m) {
-      const uint16_t *plane = a_.cells + m * a_.size();
-      uint16_t halves[kBlock];
-      for (int j = 0; j < kBlock; ++j) halves[j] = plane[cells_[j]];
-      for (int j = 0; j < kBlock; ++j) members[m][j] = halfToFloat(halves[j]);
-    }
-    Base::template respond<false>(members);
+    Base::respondOfCells();
   }
 
   /// The pulses of a round, negative for down.

@@ -224,6 +224,16 @@ def networks() -> Iterator[Setting]:
             yield setting(network=network, visible=visible, default="adapter", lr=rate)
 
 
+def verified() -> Iterator[Setting]:
+    """The networks with program and verify: defaults, accumulated updates, and exact weights."""
+    for network, rate in itertools.product(("transformer", "lenet"), (0.05, 0.1, 0.2, 0.4)):
+        yield setting(network=network, visible="EcRam", default="reads", lr=rate)
+        for visible in HEADLINE:
+            cells = {"network": network, "visible": visible, "default": "adapter", "lr": rate}
+            yield setting(**cells)
+            yield setting(**cells, ab_update="accumulated")
+
+
 def steps() -> Iterator[Setting]:
     """Large learning rates with and without a limit of the steps of A and B, on fewer images."""
     lenet: Setting = {"network": "lenet", "images": 6000, "epochs": 2, "default": "adapter"}
@@ -308,6 +318,7 @@ GRIDS: dict[str, Callable[[], Iterator[Setting]]] = {
         rates,
         ten,
         networks,
+        verified,
         steps,
         origin,
     )

@@ -6,10 +6,10 @@
 
 // The gradients of an adapter C = A B in single precision, da = dc b^T and db = a^T dc, or one of
 // them, in one pass over dc. A block takes tile after tile of 16 rows of a group of columns, and a
-// warp takes a slab of these columns. The sums of db stay in registers; the sums of da are short,
-// and added over the warps in shared memory. A second kernel adds the blocks' parts in a fixed
-// order. In both products, K is the 16 rows of the tensor cores' results, and dc the right factor:
-// the rows of dc are columns of one product and terms of the other.
+// warp takes a slab of these columns, for all K or a part of K. The sums of db stay in registers;
+// the sums of da are short, and added over the warps in shared memory. A second kernel adds the
+// blocks' parts in a fixed order. In both products, K is the rows of the tensor cores' results, and
+// dc the right factor: the rows of dc are columns of one product and terms of the other.
 
 namespace pulsora {
 namespace {
@@ -18,7 +18,7 @@ using lowrank::kTileRows;
 
 constexpr int kWarps = 16;
 constexpr int kThreads = 32 * kWarps;
-constexpr int kRank = 16;
+constexpr int kRanks = 16;  // K of a product of the tensor cores
 constexpr int kSumWarps = 8;
 constexpr int kStep = 8;   // columns or rows of a product of the tensor cores
 constexpr int kShort = 4;  // steps summed inside the tensor cores
@@ -37,38 +37,72 @@ __device__ inline void store(const AdapterGradient &to, int64_t i, int64_t j, fl
   value = to.accumulates ? value + sum : sum;
 }
 
-/// Tiles of dc and a, b, and the warps' parts of da, in shared memory. Rows are padded, so that
-/// neither pairs along rows nor single floats across rows conflict in a bank.
-template <int kSlab>
-struct Memory {
-  static constexpr int kColumns = kWarps * kSlab;
+/// Neighbours that are read at once.
+template <class V>
+struct alignas(2 * sizeof(V)) Two {
+  V x, y;
+};
+
+/// Four rows of a left factor, or two columns of a right one, each the sum of two numbers for the
+/// tensor cores.
+template <int kCount>
+struct Split {
+  uint32_t big[kCount], rest[kCount];
+};
+
+__device__ inline void splitInto(float value, uint32_t &big, uint32_t &rest) {
+  splitValue(value, big, rest);
+}
+__device__ inline void splitInto(uint2 halves, uint32_t &big, uint32_t &rest) {
+  big = halves.x;
+  rest = halves.y;
+}
+__device__ inline void prepare(float value, float &to) { to = value; }
+__device__ inline void prepare(float value, uint2 &to) { splitValue(value, to.x, to.y); }
+
+template <class V>
+__device__ inline Split<2> split(V x, V y) {
+  Split<2> of;
+  splitInto(x, of.big[0], of.rest[0]);
+  splitInto(y, of.big[1], of.rest[1]);
+  return of;
+}
+template <class V>
+__device__ inline Split<4> split(V a0, V a1, V a2, V a3) {
+  Split<4> of;
+  splitInto(a0, of.big[0], of.rest[0]);
+  splitInto(a1, of.big[1], of.rest[1]);
+  splitInto(a2, of.big[2], of.rest[2]);
+  splitInto(a3, of.big[3], of.rest[3]);
+  return of;
+}
+
+/// How a block shares its columns and K: a warp has kSlab columns and kDepth times 16 of K, and
+/// kAlong warps share a slab.
+template <int kSlabColumns, int kDepthTiles, int kAlongWarps>
+struct Shape {
+  static constexpr int kSlab = kSlabColumns, kDepth = kDepthTiles, kAlong = kAlongWarps;
+  static constexpr int kSlabs = kWarps / kAlong;
+  static constexpr int kColumns = kSlabs * kSlab;
+  static constexpr int kRank = kRanks * kDepth * kAlong;
   static constexpr int kPitch = kColumns + 8;
-  float tile[2][kTileRows][kPitch];
-  float a[2][kTileRows][kRank + 8];
-  float b[kRank][kPitch];
-  float parts[kWarps][kTileRows][kRank + 4];
+  /// Whether b is split once, into pairs that take twice the memory.
+  static constexpr bool kSplitsB = kColumns <= 256;
+  using OfB = std::conditional_t<kSplitsB, uint2, float>;
 };
 
-struct Split4 {
-  uint32_t big[4], rest[4];
-  __device__ Split4(float a0, float a1, float a2, float a3) {
-    splitValue(a0, big[0], rest[0]);
-    splitValue(a1, big[1], rest[1]);
-    splitValue(a2, big[2], rest[2]);
-    splitValue(a3, big[3], rest[3]);
-  }
-};
-
-struct Split2 {
-  uint32_t big[2], rest[2];
-  __device__ Split2(float x, float y) {
-    splitValue(x, big[0], rest[0]);
-    splitValue(y, big[1], rest[1]);
-  }
+/// Tiles of dc and a, b, and the warps' parts of da, in shared memory. Rows are padded, so that
+/// neither pairs along rows nor single numbers across rows conflict in a bank.
+template <class S>
+struct Memory {
+  float tile[2][kTileRows][S::kPitch];
+  typename S::OfB b[S::kRank][S::kPitch];
+  uint2 a[2][kTileRows][S::kRank + 4];
+  float parts[S::kSlabs][kTileRows][S::kRank + 4];
 };
 
 /// d[i] += a b[i].
-__device__ inline void multiply(float (&d)[2][4], const Split4 &a, const Split2 (&b)[2]) {
+__device__ inline void multiply(float (&d)[2][4], const Split<4> &a, const Split<2> (&b)[2]) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) multiplyTile(d[i], a.rest, b[i].big);
 #pragma unroll
@@ -78,18 +112,17 @@ __device__ inline void multiply(float (&d)[2][4], const Split4 &a, const Split2 
 }
 
 /// d += a b.
-__device__ inline void multiply(float (&d)[4], const Split4 &a, const Split2 &b) {
+__device__ inline void multiply(float (&d)[4], const Split<4> &a, const Split<2> &b) {
   multiplyTile(d, a.rest, b.big);
   multiplyTile(d, a.big, b.rest);
   multiplyTile(d, a.big, b.big);
 }
 
-template <int kSlab>
+template <class S>
 __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant__ Pair32 p) {
-  using Shared = Memory<kSlab>;
-  constexpr int kColumns = Shared::kColumns;
+  constexpr int kColumns = S::kColumns, kRank = S::kRank, kSlab = S::kSlab, kDepth = S::kDepth;
   extern __shared__ __align__(128) char bytes[];
-  Shared &shared = *reinterpret_cast<Shared *>(bytes);
+  Memory<S> &shared = *reinterpret_cast<Memory<S> *>(bytes);
   const int me = static_cast<int>(threadIdx.x);
   const int lane = me % 32, warp = me / 32;
   const int g = lane / 4, t = lane % 4;
@@ -109,17 +142,25 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
                      p.dc.data + from, isThere);
     }
   };
-  // A thread has one element of a tile of a, and of a tile's result da.
-  static_assert(kTileRows * kRank <= kThreads);
+  // A thread has these elements of a tile of a, and of a tile's result da.
+  constexpr int kElements = kTileRows * kRank;
+  constexpr int kMine = (kElements + kThreads - 1) / kThreads;
+  static_assert(kElements % kThreads == 0 || kMine == 1);
+  const bool hasElements = me < kElements;
   const int myRow = me / kRank, myK = me % kRank;
-  const bool hasElement = myRow < kTileRows && myK < p.k;
-  float ofA = 0.0f;
+  constexpr int kRowsApart = kThreads / kRank;  // of a thread's elements, which share myK
+  float ofA[kMine];
   const auto loadA = [&](int tile) {
-    const int row = tile * kTileRows + myRow;
-    ofA = wantsB && hasElement && row < p.m ? p.a(row, myK) : 0.0f;
+#pragma unroll
+    for (int i = 0; i < kMine; ++i) {
+      const int row = tile * kTileRows + myRow + i * kRowsApart;
+      ofA[i] = wantsB && hasElements && myK < p.k && row < p.m ? p.a(row, myK) : 0.0f;
+    }
   };
   const auto storeA = [&](int stage) {
-    if (myRow < kTileRows) shared.a[stage][myRow][myK] = ofA;
+    if (!hasElements) return;
+#pragma unroll
+    for (int i = 0; i < kMine; ++i) prepare(ofA[i], shared.a[stage][myRow + i * kRowsApart][myK]);
   };
   awaitEarlier();
   int tile = chunk;
@@ -129,12 +170,13 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
   if (wantsA) {
     for (int i = me; i < kRank * kColumns; i += kThreads) {
       const int k = i / kColumns, col = i % kColumns;
-      shared.b[k][col] = k < p.k && col0 + col < p.n ? p.b(k, col0 + col) : 0.0f;
+      prepare(k < p.k && col0 + col < p.n ? p.b(k, col0 + col) : 0.0f, shared.b[k][col]);
     }
   }
   storeA(0);
-  const int slab = warp * kSlab;
-  float sumB[kSlab / kStep][4] = {};
+  const int part = warp / S::kAlong, slab = part * kSlab;
+  const int k0 = warp % S::kAlong * kDepth * kRanks;
+  float sumB[kDepth][kSlab / kStep][4] = {};
   for (int stage = 0; tile < tiles; tile += p.chunks, stage ^= 1) {
     if (tile + p.chunks < tiles) load(tile + p.chunks, stage ^ 1);
     endCopyGroup();
@@ -143,59 +185,79 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
     __syncthreads();
     const auto &rows = shared.tile[stage];
     if (wantsA) {
-      float sumA[2][4] = {};  // da of 16 rows, transposed
+      float sumA[kDepth][2][4] = {};  // da of 16 rows, transposed
 #pragma unroll
       for (int first = 0; first < kSlab; first += kShort * kStep) {
-        float part[2][4] = {};
+        float sums[kDepth][2][4] = {};
 #pragma unroll
         for (int s = 0; s < kShort; ++s) {
           const int col = slab + first + s * kStep + 2 * t;
-          if (s * kStep >= kSlab) break;
+          if (first + s * kStep >= kSlab) break;
           const float2 d0 = *reinterpret_cast<const float2 *>(&rows[g][col]);
           const float2 d1 = *reinterpret_cast<const float2 *>(&rows[g + 8][col]);
-          const Split2 right[2] = {{d0.x, d0.y}, {d1.x, d1.y}};
-          const float2 upper = *reinterpret_cast<const float2 *>(&shared.b[g][col]);
-          const float2 lower = *reinterpret_cast<const float2 *>(&shared.b[g + 8][col]);
-          multiply(part, Split4(upper.x, lower.x, upper.y, lower.y), right);
+          const Split<2> right[2] = {split(d0.x, d0.y), split(d1.x, d1.y)};
+#pragma unroll
+          for (int d = 0; d < kDepth; ++d) {
+            using Pair = Two<typename S::OfB>;
+            const int k = k0 + d * kRanks + g;
+            const Pair upper = *reinterpret_cast<const Pair *>(&shared.b[k][col]);
+            const Pair lower = *reinterpret_cast<const Pair *>(&shared.b[k + 8][col]);
+            multiply(sums[d], split(upper.x, lower.x, upper.y, lower.y), right);
+          }
         }
 #pragma unroll
-        for (int e = 0; e < 8; ++e) sumA[e / 4][e % 4] += part[e / 4][e % 4];
+        for (int e = 0; e < kDepth * 8; ++e)
+          sumA[e / 8][e / 4 % 2][e % 4] += sums[e / 8][e / 4 % 2][e % 4];
       }
 #pragma unroll
-      for (int e = 0; e < 8; ++e)
-        shared.parts[warp][8 * (e / 4) + 2 * t + e % 2][g + e % 4 / 2 * 8] = sumA[e / 4][e % 4];
+      for (int e = 0; e < kDepth * 8; ++e) {
+        const int row = 8 * (e / 4 % 2) + 2 * t + e % 2;
+        shared.parts[part][row][k0 + e / 8 * kRanks + g + e % 4 / 2 * 8] =
+            sumA[e / 8][e / 4 % 2][e % 4];
+      }
     }
     if (wantsB) {
-      float part[kSlab / kStep][4] = {};
+      float sums[kDepth][kSlab / kStep][4] = {};
 #pragma unroll
       for (int s = 0; s < 2; ++s) {
         // a is the left factor: columns of a are rows of the results.
-        const auto &upper = shared.a[stage][s * kStep + t],
-                   &lower = shared.a[stage][s * kStep + t + 4];
-        const Split4 left(upper[g], upper[g + 8], lower[g], lower[g + 8]);
+        Split<4> left[kDepth];
+#pragma unroll
+        for (int d = 0; d < kDepth; ++d) {
+          const uint2 *upper = &shared.a[stage][s * kStep + t][k0 + d * kRanks + g],
+                      *lower = &shared.a[stage][s * kStep + t + 4][k0 + d * kRanks + g];
+          left[d] = split(upper[0], upper[8], lower[0], lower[8]);
+        }
 #pragma unroll
         for (int c = 0; c < kSlab / kStep; ++c) {
           const int col = slab + c * kStep + g;
-          multiply(part[c], left, {rows[s * kStep + t][col], rows[s * kStep + t + 4][col]});
+          const Split<2> right = split(rows[s * kStep + t][col], rows[s * kStep + t + 4][col]);
+#pragma unroll
+          for (int d = 0; d < kDepth; ++d) multiply(sums[d][c], left[d], right);
         }
       }
 #pragma unroll
-      for (int c = 0; c < kSlab / kStep; ++c) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) sumB[c][e] += part[c][e];
+      for (int e = 0; e < kDepth * kSlab / 2; ++e) {
+        constexpr int kOfTile = kSlab / 2;
+        sumB[e / kOfTile][e % kOfTile / 4][e % 4] += sums[e / kOfTile][e % kOfTile / 4][e % 4];
       }
     }
     storeA(stage ^ 1);
     __syncthreads();
-    const int64_t at = int64_t{tile} * kTileRows + myRow;
-    if (wantsA && hasElement && at < p.m) {
-      float sum = 0.0f;
+    if (wantsA && hasElements && myK < p.k) {
 #pragma unroll
-      for (int w = 0; w < kWarps; ++w) sum += shared.parts[w][myRow][myK];
-      if (p.da) {
-        p.da[(int64_t{group} * p.m + at) * p.k + myK] = sum;
-      } else {
-        store(p.toA, at, myK, sum);
+      for (int i = 0; i < kMine; ++i) {
+        const int row = myRow + i * kRowsApart;
+        const int64_t at = int64_t{tile} * kTileRows + row;
+        if (at >= p.m) continue;
+        float sum = 0.0f;
+#pragma unroll
+        for (int w = 0; w < S::kSlabs; ++w) sum += shared.parts[w][row][myK];
+        if (p.da) {
+          p.da[(int64_t{group} * p.m + at) * p.k + myK] = sum;
+        } else {
+          store(p.toA, at, myK, sum);
+        }
       }
     }
     // The next round's barrier ends these reads before the next parts are written. The next round's
@@ -204,14 +266,17 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
   letNextBegin();
   if (!wantsB) return;
 #pragma unroll
-  for (int c = 0; c < kSlab / kStep; ++c) {
+  for (int d = 0; d < kDepth; ++d) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int k = g + 8 * half, col = col0 + slab + c * kStep + 2 * t;
-      if (k >= p.k || col >= p.n) continue;
-      // n is a multiple of four, so the next column exists, and pairs are aligned.
-      *reinterpret_cast<float2 *>(p.db + (int64_t{chunk} * p.k + k) * p.n + col) =
-          make_float2(sumB[c][2 * half], sumB[c][2 * half + 1]);
+    for (int c = 0; c < kSlab / kStep; ++c) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int k = k0 + d * kRanks + g + 8 * half, col = col0 + slab + c * kStep + 2 * t;
+        if (k >= p.k || col >= p.n) continue;
+        // n is a multiple of four, so the next column exists, and pairs are aligned.
+        *reinterpret_cast<float2 *>(p.db + (int64_t{chunk} * p.k + k) * p.n + col) =
+            make_float2(sumB[d][c][2 * half], sumB[d][c][2 * half + 1]);
+      }
     }
   }
 }
@@ -242,11 +307,10 @@ __global__ void __launch_bounds__(32 * kSumWarps) sumPairKernel(const __grid_con
   store(ofB ? p.toB : p.toA, e / columns, e % columns, sum);
 }
 
-template <int kSlab>
+template <class S>
 void launchPair(const Context &context, Pair32 &p, int processors) {
-  using Shared = Memory<kSlab>;
   const int tiles = (p.m + kTileRows - 1) / kTileRows;
-  p.groups = (p.n + Shared::kColumns - 1) / Shared::kColumns;
+  p.groups = (p.n + S::kColumns - 1) / S::kColumns;
   p.chunks = pulsora::max(pulsora::min(tiles, processors / p.groups), 1);
   const int64_t ofA = p.toA.to.data && p.groups > 1 ? int64_t{p.m} * p.k : 0;
   const int64_t ofB = p.toB.to.data ? int64_t{p.k} * p.n : 0;
@@ -254,9 +318,9 @@ void launchPair(const Context &context, Pair32 &p, int processors) {
   p.da = ofA > 0 ? da.data() : nullptr;
   p.db = ofB > 0 ? db.data() : nullptr;
   PULSORA_CUDA_CHECK(cudaFuncSetAttribute(
-      pairKernel<kSlab>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Shared)));
-  launch(context.stream, pairKernel<kSlab>, static_cast<unsigned>(p.groups * p.chunks), kThreads,
-         sizeof(Shared), p);
+      pairKernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Memory<S>)));
+  launch(context.stream, pairKernel<S>, static_cast<unsigned>(p.groups * p.chunks), kThreads,
+         sizeof(Memory<S>), p);
   const auto blocks = static_cast<unsigned>((ofB + 31) / 32 + (ofA + 31) / 32);
   if (blocks > 0) launch(context.stream, sumPairKernel, blocks, 32 * kSumWarps, 0, p);
 }
@@ -269,9 +333,15 @@ bool cudaAdapterGradients(const Context &context, MatrixView<const float> dc,
   // With fewer terms, the error of leaving out the smallest of the four products of halves would
   // show.
   constexpr int64_t kLeastRows = 64, kLeastColumns = 128;
-  if (dc.rows < kLeastRows || dc.cols < kLeastColumns || a.cols < 1 || a.cols > kRank ||
+  // Few columns for a warp, where blocks are few; else as many as shared memory and registers hold.
+  using Few = Shape<8, 1, 1>;
+  using FewDeep = Shape<8, 2, 2>;
+  using Many = Shape<64, 1, 1>;
+  using ManyDeep = Shape<32, 2, 2>;
+  if (dc.rows < kLeastRows || dc.cols < kLeastColumns || a.cols < 1 || a.cols > ManyDeep::kRank ||
       !lowrank::hasPieces(dc) || !lowrank::isCountable(dc.rows) ||
-      !lowrank::isCountable(dc.cols * kRank) || context.gpuProducts == GpuProducts::Reproducible)
+      !lowrank::isCountable(dc.cols * ManyDeep::kRank) ||
+      context.gpuProducts == GpuProducts::Reproducible)
     return false;
   const CudaScope scope(context.device);
   const lowrank::GpuFacts gpu = lowrank::factsOf(context.device);
@@ -280,12 +350,19 @@ bool cudaAdapterGradients(const Context &context, MatrixView<const float> dc,
   p.m = static_cast<int>(dc.rows);
   p.n = static_cast<int>(dc.cols);
   p.k = static_cast<int>(a.cols);
-  constexpr int kSlab = 64;  // many columns of a warp, where tiles of rows occupy the processors
-  const int64_t ofColumns = (dc.cols + kWarps * kSlab - 1) / (kWarps * kSlab);
-  if ((dc.rows + kTileRows - 1) / kTileRows * ofColumns >= gpu.processors) {
-    launchPair<kSlab>(context, p, gpu.processors);
+  const auto launchOne = [&](auto many, auto few) {
+    using M = decltype(many);
+    const int64_t groups = (dc.cols + M::kColumns - 1) / M::kColumns;
+    if ((dc.rows + kTileRows - 1) / kTileRows * groups >= gpu.processors) {
+      launchPair<M>(context, p, gpu.processors);
+    } else {
+      launchPair<decltype(few)>(context, p, gpu.processors);
+    }
+  };
+  if (p.k <= Many::kRank) {
+    launchOne(Many{}, Few{});
   } else {
-    launchPair<8>(context, p, gpu.processors);
+    launchOne(ManyDeep{}, FewDeep{});
   }
   return true;
 }

@@ -1,28 +1,22 @@
 #include "core/backend.h"
 #include "core/buffer.h"
-#include "cuda/core/for_each.cuh"
+#include "cuda/core/launch.cuh"
 #include "cuda/linalg/cublas.cuh"
 #include "cuda/lowrank/fragments.cuh"
 #include "cuda/lowrank/updates.cuh"
 #include "lowrank/codes.h"
 
 // All gradients in 16 bits for cases too large for the registers of backward16.cu: five products of
-// cuBLAS on tensor cores, in single precision inside. The intermediate matrices h = x v and g = dy
-// u with their gates are never rounded to 16 bits: each is a factor of the next products as the sum
-// of two matrices of 16 bits, [high | low], scaled by a power of two.
+// cuBLAS on tensor cores, in single precision inside, and three kernels between them. The
+// intermediate matrices h = x v and g = dy u with their gates are never rounded to 16 bits: each is
+// a factor of the next products as the sum of two matrices of 16 bits, [high | low], scaled by a
+// power of two. Products with few results are made in parts of their sums, which keep more
+// processors busy; the kernel after a product adds its parts in a fixed order.
 
 namespace pulsora::lowrank {
 namespace {
 
 constexpr int kThreads = 256;
-
-/// Numbers passed between kernels and products in the GPU's memory.
-struct Shared {
-  float ofG[2];  // factors of products with g for cuBLAS: alpha, and beta, which is 0
-  float ofH[2];
-  float largestG;
-  float largestH;
-};
 
 template <class T>
 constexpr cudaDataType_t typeOf() {
@@ -37,12 +31,26 @@ bool fits(ConstAnyMatrix m) {
   return !m.data || BlasOperand::of(m.as<T>()).fits();
 }
 
-/// C = A B, or alpha A B with the two factors of a product in the GPU's memory.
+/// Into how many parts a sum of so many terms is cut, for results of rows x few columns.
+int64_t partsOf(const GpuFacts &gpu, int64_t rows, int64_t terms) {
+  constexpr int64_t kTile = 64;  // rows of a block of cuBLAS's kernels for few columns
+  constexpr int64_t kMost = 8, kLeastTerms = 256, kPiece = 8;  // elements of 16 bytes
+  const int64_t tiles = (rows + kTile - 1) / kTile;
+  int64_t parts = 1;
+  while (parts < kMost && tiles * parts < gpu.processors && terms % (2 * parts * kPiece) == 0 &&
+         terms >= 2 * parts * kLeastTerms)
+    parts *= 2;
+  return parts;
+}
+
+/// C = A B, or alpha A B with the two factors of a product (alpha, and 0) in the GPU's memory. With
+/// several parts, C is that of the first part of the sums, and the others follow it without gaps.
 template <class T, class C>
 void multiply(const Context &context, const float *factors, MatrixView<const T> a,
-              MatrixView<const T> b, MatrixView<C> c) {
+              MatrixView<const T> b, MatrixView<C> c, int64_t parts = 1) {
   if (BlasOperand::of(c).transposed) transposeProduct(a, b, c);
   const BlasOperand ofA = BlasOperand::of(a), ofB = BlasOperand::of(b), ofC = BlasOperand::of(c);
+  const int64_t terms = a.cols / parts;
   Cublas::of(context).run(context, [&](cublasHandle_t handle) {
     // The handle's own mode is for single precision. Partial sums stay in single precision.
     checkCublas(cublasSetMathMode(handle, static_cast<cublasMath_t>(
@@ -53,169 +61,229 @@ void multiply(const Context &context, const float *factors, MatrixView<const T> 
                     handle, factors ? CUBLAS_POINTER_MODE_DEVICE : CUBLAS_POINTER_MODE_HOST),
                 "cublasSetPointerMode");
     constexpr float kOne = 1.0f, kNone = 0.0f;
-    const cublasStatus_t status = cublasGemmEx(
+    const cublasStatus_t status = cublasGemmStridedBatchedEx(
         handle, operation(ofB), operation(ofA), static_cast<int>(c.cols), static_cast<int>(c.rows),
-        static_cast<int>(a.cols), factors ? factors : &kOne, b.data, typeOf<T>(),
-        static_cast<int>(ofB.lead), a.data, typeOf<T>(), static_cast<int>(ofA.lead),
-        factors ? factors + 1 : &kNone, c.data, typeOf<C>(), static_cast<int>(ofC.lead),
+        static_cast<int>(terms), factors ? factors : &kOne, b.data, typeOf<T>(),
+        static_cast<int>(ofB.lead), terms * b.rowStride, a.data, typeOf<T>(),
+        static_cast<int>(ofA.lead), terms * a.colStride, factors ? factors + 1 : &kNone, c.data,
+        typeOf<C>(), static_cast<int>(ofC.lead), c.size(), static_cast<int>(parts),
         CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
     cublasSetPointerMode(handle, CUBLAS_POINTER_MODE_HOST);
     cublasSetMathMode(handle, CUBLAS_PEDANTIC_MATH);
-    checkCublas(status, "cublasGemmEx");
+    checkCublas(status, "cublasGemmStridedBatchedEx");
   });
 }
 
+/// The parts [rows, cols] of a product, one after another.
+struct Parts {
+  float *data = nullptr;  // null if not wanted
+  int count = 0;
+  int64_t size = 0;
+
+  /// Their sum at element i.
+  __device__ float sum(int64_t i) const {
+    float sum = data[i];
+    for (int part = 1; part < count; ++part) sum += data[part * size + i];
+    return sum;
+  }
+};
+
+/// h (in place 0 of the arrays) and g (in place 1), [M, N] without gaps.
+constexpr int kOfH = 0, kOfG = 1;
+
 template <class T>
 struct Gating {
-  MatrixView<float> h, g;  // [M, N]; here and below, without data if not wanted
+  Parts from[2];  // the gated values become the first part
   MatrixView<float> dcodes;
   CodeReader<T> codes;
   float scale;
-  int64_t rows, n;
-  Shared *shared;
+  unsigned size, n;
+  float *largest;  // [2, blocks]: the largest gated element that a block has seen
 };
 
-__device__ inline void raise(float *to, float largest) {
+__device__ inline void writeLargest(float *to, float largest) {
+  __shared__ float ofWarps[kThreads / 32];
 #pragma unroll
   for (int other = 16; other > 0; other /= 2)
     largest = fmaxf(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, other));
-  // Bits of non-negative floats have the order of the floats.
-  if (threadIdx.x % 32 == 0) atomicMax(reinterpret_cast<int *>(to), __float_as_int(largest));
+  if (threadIdx.x % 32 == 0) ofWarps[threadIdx.x / 32] = largest;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    for (const float each : ofWarps) largest = fmaxf(largest, each);
+    *to = largest;
+  }
+  __syncthreads();
 }
 
-/// Computes the gradient of the codes, then gates h and g in place, and finds the largest element
-/// of each.
+/// Computes the gradient of the codes, then gates h and g, and finds the largest element of each.
 template <class T>
 __global__ void __launch_bounds__(kThreads) gateKernel(const __grid_constant__ Gating<T> p) {
   awaitEarlier();
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
-  float largestH = 0.0f, largestG = 0.0f;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < p.rows * p.n;
-       i += stride) {
-    const int64_t row = i / p.n, col = i % p.n;
+  float largest[2] = {};
+  for (unsigned i = blockIdx.x * kThreads + threadIdx.x; i < p.size; i += gridDim.x * kThreads) {
+    const unsigned row = i / p.n, col = i % p.n;
     const float gate = p.codes.at(row, col);
-    const float h = p.h.data ? p.h(row, col) : 0.0f, g = p.g.data ? p.g(row, col) : 0.0f;
-    if (p.dcodes.data) p.dcodes(row, col) = p.scale * h * g;
-    if (p.h.data) p.h(row, col) = h * gate;
-    if (p.g.data) p.g(row, col) = g * gate;
-    largestH = fmaxf(largestH, fabsf(h * gate));
-    largestG = fmaxf(largestG, fabsf(g * gate));
+    float values[2] = {};
+    for (int which = 0; which < 2; ++which) {
+      if (!p.from[which].data) continue;
+      values[which] = p.from[which].sum(i);
+      const float gated = values[which] * gate;
+      p.from[which].data[i] = gated;
+      largest[which] = fmaxf(largest[which], fabsf(gated));
+    }
+    if (p.dcodes.data) p.dcodes(row, col) = p.scale * values[kOfH] * values[kOfG];
   }
-  raise(&p.shared->largestH, largestH);
-  raise(&p.shared->largestG, largestG);
+  for (int which = 0; which < 2; ++which)
+    writeLargest(p.largest + which * gridDim.x + blockIdx.x, largest[which]);
 }
 
-/// to = [high | low] of the gated values, and the factor of products with these.
 template <class T>
-struct Halve {
-  MatrixView<const float> from;  // [M, N]
-  MatrixView<T> to;              // [M, 2 N]
-  const float *largest;
-  float *factor;
+struct Halving {
+  const float *from[2];  // [M, N], gated
+  T *to[2];              // [M, 2 N]: [high | low]; null if not wanted
+  MatrixView<const T> v;
+  T *twice;              // [2 N, K1]: [v^T; v^T]; null if not wanted
+  const float *largest;  // [2, blocks]
+  int blocks;            // of the gating kernel
+  float *factors;        // [2, 2]: those of products with h, and with g
   float scale;
+  unsigned size, n;
+};
 
-  __device__ void operator()(int64_t i) const {
-    const PowerOfTwo range = rangeOf<T>(*largest);
-    if (i == 0) *factor = scale * range.down;
-    const int64_t row = i / from.cols, col = i % from.cols;
-    const float value = from(row, col) * range.up;
+/// Cuts gated values into halves, and stacks v twice. Blocks of y coordinate 2 stack.
+template <class T>
+__global__ void __launch_bounds__(kThreads) halveKernel(const __grid_constant__ Halving<T> p) {
+  awaitEarlier();
+  const unsigned which = blockIdx.y, stride = gridDim.x * kThreads;
+  const unsigned first = blockIdx.x * kThreads + threadIdx.x;
+  if (which == 2) {
+    if (!p.twice) return;
+    const auto ofV = static_cast<unsigned>(p.v.size()), rows = static_cast<unsigned>(p.v.rows);
+    for (unsigned i = first; i < ofV; i += stride)
+      p.twice[i] = p.twice[ofV + i] = p.v(i % rows, i / rows);
+    return;
+  }
+  if (!p.to[which]) return;
+  float largest = 0.0f;
+  if constexpr (std::is_same_v<T, Half>) {  // other types need no scale
+    __shared__ float ofAll;
+    for (int i = static_cast<int>(threadIdx.x); i < p.blocks; i += kThreads)
+      largest = fmaxf(largest, p.largest[static_cast<int>(which) * p.blocks + i]);
+    writeLargest(&ofAll, largest);
+    largest = ofAll;
+  }
+  const PowerOfTwo range = rangeOf<T>(largest);
+  if (first == 0) {
+    p.factors[2 * which] = p.scale * range.down;
+    p.factors[2 * which + 1] = 0.0f;
+  }
+  for (unsigned i = first; i < p.size; i += stride) {
+    const unsigned row = i / p.n, col = i % p.n;
+    const float value = p.from[which][i] * range.up;
     const T high = narrow<T>(value);
-    to(row, col) = high;
-    to(row, from.cols + col) = narrow<T>(value - widen(high));
+    T *const to = p.to[which] + int64_t{2} * row * p.n + col;
+    to[0] = high;
+    to[p.n] = narrow<T>(value - widen(high));
   }
+}
+
+template <class T>
+struct Folding {
+  Parts from[2];        // [K, 2 N]
+  MatrixView<T> to[2];  // [K, N]
 };
 
-/// to = [v^T; v^T].
+/// to = high + low of all parts, rounded once.
 template <class T>
-struct Stack {
-  MatrixView<const T> v;  // [K1, N]
-  MatrixView<T> to;       // [2 N, K1]
-
-  __device__ void operator()(int64_t i) const {
-    const int64_t row = i / v.rows, col = i % v.rows;
-    to(row, col) = to(v.cols + row, col) = v(col, row);
+__global__ void __launch_bounds__(kThreads) foldKernel(const __grid_constant__ Folding<T> p) {
+  awaitEarlier();
+  const Parts from = p.from[blockIdx.y];
+  const MatrixView<T> to = p.to[blockIdx.y];
+  if (!from.data) return;
+  const auto size = static_cast<unsigned>(to.size()), n = static_cast<unsigned>(to.cols);
+  for (unsigned i = blockIdx.x * kThreads + threadIdx.x; i < size; i += gridDim.x * kThreads) {
+    const unsigned row = i / n, col = i % n;
+    const int64_t high = int64_t{2} * row * n + col;
+    to(row, col) = narrow<T>(from.sum(high) + from.sum(high + n));
   }
-};
+}
 
-/// to = high + low, rounded once.
-template <class T>
-struct Fold {
-  MatrixView<const float> from;  // [K, 2 N]
-  MatrixView<T> to;              // [K, N]
-
-  __device__ void operator()(int64_t i) const {
-    const int64_t row = i / to.cols, col = i % to.cols;
-    to(row, col) = narrow<T>(from(row, col) + from(row, to.cols + col));
-  }
-};
-
-/// [high | low] of gated values.
-template <class T>
-class Halved {
+/// A product in parts, and the memory of these.
+class PartsOfProduct {
  public:
-  MatrixView<T> of(const Context &context, MatrixView<const float> gated, const float *largest,
-                   float *factor, float scale) {
-    storage_.reserve(context, 2 * gated.size());
-    const MatrixView<T> to = rowMajor(storage_.data(), gated.rows, 2 * gated.cols);
-    cudaForEach(context, gated.size(), Halve<T>{gated, to, largest, factor, scale});
-    return to;
+  template <class T>
+  Parts of(const Context &context, const float *factors, MatrixView<const T> a,
+           MatrixView<const T> b) {
+    const int64_t parts = partsOf(factsOf(context.device), a.rows, a.cols);
+    const int64_t size = a.rows * b.cols;
+    storage_.reserve(context, parts * size);
+    multiply(context, factors, a, b, rowMajor(storage_.data(), a.rows, b.cols), parts);
+    return {storage_.data(), static_cast<int>(parts), size};
   }
 
  private:
-  Buffer<T> storage_;
+  Buffer<float> storage_;
 };
-
-/// The gradient of a factor: rows^T [high | low], folded.
-template <class T>
-void makeFactor(const Context &context, const float *factors, MatrixView<const T> rows,
-                MatrixView<const T> halves, MatrixView<T> to) {
-  Buffer<float> sums(context, to.rows * halves.cols);
-  const MatrixView<float> sum = rowMajor(sums.data(), to.rows, halves.cols);
-  multiply(context, factors, rows.transposed(), halves, sum);
-  cudaForEach(context, to.size(), Fold<T>{sum, to});
-}
 
 }  // namespace
 
 template <class T>
 bool products16(const Context &context, const GatedLowRank &update, ConstAnyMatrix dy,
                 const GatedGradients &gradients) {
-  const int64_t m = update.x.rows, n = update.v.cols;
-  const bool isThere = m > 0 && n > 0 && update.x.cols > 0 && dy.cols > 0;
+  const int64_t m = update.x.rows, k1 = update.x.cols, k2 = dy.cols, n = update.v.cols;
+  const bool isThere = m > 0 && n > 0 && k1 > 0 && k2 > 0;
+  const int64_t most = std::max({m, k1, k2});
   if (!isThere || context.gpuProducts == GpuProducts::Reproducible || !fits<T>(update.x) ||
-      !fits<T>(dy) || !fits<T>(update.v) || !fits<T>(update.u) || !fits<T>(gradients.x))
+      !fits<T>(dy) || !fits<T>(update.v) || !fits<T>(update.u) || !fits<T>(gradients.x) ||
+      !isCountable(most) || !isCountable(2 * most * n))
     return false;
   const CudaScope scope(context.device);
   const auto x = update.x.as<T>(), v = update.v.as<T>(), u = update.u.as<T>(), d = dy.as<T>();
   const bool wantsCodes = gradients.codes.data != nullptr, wantsX = gradients.x.data != nullptr;
   const bool wantsV = gradients.v.data != nullptr, wantsU = gradients.u.data != nullptr;
-  const bool needsH = wantsCodes || wantsU, needsG = wantsCodes || wantsX || wantsV;
-  const auto shared = Buffer<char>::zeros(context, sizeof(Shared));
-  auto *const facts = reinterpret_cast<Shared *>(const_cast<char *>(shared.data()));
-  Buffer<float> hidden(context, needsH ? m * n : 0), hiddenGradient(context, needsG ? m * n : 0);
-  const MatrixView<float> h = rowMajor(hidden.data(), m, n),
-                          g = rowMajor(hiddenGradient.data(), m, n);
-  if (needsH) multiply(context, nullptr, x, v, h);
-  if (needsG) multiply(context, nullptr, d, u, g);
-  launch(context.stream, gateKernel<T>, gridFor(m * n, kThreads), kThreads, 0,
-         Gating<T>{h, g, gradients.codes, CodeReader<T>(update.codes), update.scale, m, n, facts});
-  Halved<T> ofG, ofH;
-  if (wantsX || wantsV) {
-    const MatrixView<const T> halves =
-        ofG.of(context, g, &facts->largestG, facts->ofG, update.scale);
-    if (wantsX) {
-      Buffer<T> stacked(context, 2 * v.size());
-      const MatrixView<T> twice = rowMajor(stacked.data(), 2 * n, v.rows);
-      cudaForEach(context, v.size(), Stack<T>{v, twice});
-      multiply<T>(context, facts->ofG, halves, twice, gradients.x.as<T>());
-    }
-    if (wantsV) makeFactor<T>(context, facts->ofG, x, halves, gradients.v.as<T>());
-  }
-  if (wantsU) {
-    const MatrixView<const T> halves =
-        ofH.of(context, h, &facts->largestH, facts->ofH, update.scale);
-    makeFactor<T>(context, facts->ofH, d, halves, gradients.u.as<T>());
-  }
+  PartsOfProduct ofH, ofG, ofV, ofU;
+  constexpr unsigned kMostBlocks = 512;
+  const unsigned blocks = std::min(gridFor(m * n, kThreads), kMostBlocks);
+  Buffer<float> facts(context, 2 * int64_t{blocks} + 4);
+  Gating<T> gating{{},
+                   gradients.codes,
+                   CodeReader<T>(update.codes),
+                   update.scale,
+                   static_cast<unsigned>(m * n),
+                   static_cast<unsigned>(n),
+                   facts.data()};
+  if (wantsCodes || wantsU) gating.from[kOfH] = ofH.of<T>(context, nullptr, x, v);
+  if (wantsCodes || wantsX || wantsV) gating.from[kOfG] = ofG.of<T>(context, nullptr, d, u);
+  launch(context.stream, gateKernel<T>, blocks, kThreads, 0, gating);
+  if (!wantsX && !wantsV && !wantsU) return true;
+  float *const factors = facts.data() + 2 * int64_t{blocks};
+  Buffer<T> halvesOfH(context, wantsU ? 2 * m * n : 0);
+  Buffer<T> halvesOfG(context, wantsX || wantsV ? 2 * m * n : 0);
+  Buffer<T> stacked(context, wantsX ? 2 * v.size() : 0);
+  launch(context.stream, halveKernel<T>, dim3(blocks, 3), kThreads, 0,
+         Halving<T>{{gating.from[kOfH].data, gating.from[kOfG].data},
+                    {halvesOfH.data(), halvesOfG.data()},
+                    v,
+                    stacked.data(),
+                    gating.largest,
+                    static_cast<int>(blocks),
+                    factors,
+                    update.scale,
+                    gating.size,
+                    gating.n});
+  const float *const withH = factors + 2 * kOfH, *const withG = factors + 2 * kOfG;
+  const MatrixView<const T> h = rowMajor<const T>(halvesOfH.data(), m, 2 * n),
+                            g = rowMajor<const T>(halvesOfG.data(), m, 2 * n),
+                            twice = rowMajor<const T>(stacked.data(), 2 * n, k1);
+  if (wantsX) multiply<T>(context, withG, g, twice, gradients.x.as<T>());
+  Folding<T> folding{};
+  if (wantsV) folding.from[0] = ofV.of<T>(context, withG, x.transposed(), g);
+  if (wantsU) folding.from[1] = ofU.of<T>(context, withH, d.transposed(), h);
+  if (!wantsV && !wantsU) return true;
+  if (wantsV) folding.to[0] = gradients.v.as<T>();
+  if (wantsU) folding.to[1] = gradients.u.as<T>();
+  const int64_t largest = std::max(folding.to[0].size(), folding.to[1].size());
+  launch(context.stream, foldKernel<T>, dim3(gridFor(largest, kThreads), 2), kThreads, 0, folding);
   return true;
 }
 

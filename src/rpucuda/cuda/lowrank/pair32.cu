@@ -37,45 +37,56 @@ __device__ inline void store(const AdapterGradient &to, int64_t i, int64_t j, fl
   value = to.accumulates ? value + sum : sum;
 }
 
-/// Neighbours that are read at once.
-template <class V>
-struct alignas(2 * sizeof(V)) Two {
-  V x, y;
-};
-
-/// Four rows of a left factor, or two columns of a right one, each the sum of two numbers for the
-/// tensor cores.
+/// Numbers, each as the sum of two for the tensor cores.
 template <int kCount>
 struct Split {
   uint32_t big[kCount], rest[kCount];
 };
 
-__device__ inline void splitInto(float value, uint32_t &big, uint32_t &rest) {
-  splitValue(value, big, rest);
-}
-__device__ inline void splitInto(uint2 halves, uint32_t &big, uint32_t &rest) {
-  big = halves.x;
-  rest = halves.y;
-}
-__device__ inline void prepare(float value, float &to) { to = value; }
-__device__ inline void prepare(float value, uint2 &to) { splitValue(value, to.x, to.y); }
-
-template <class V>
-__device__ inline Split<2> split(V x, V y) {
+__device__ inline Split<2> split(float x, float y) {
   Split<2> of;
-  splitInto(x, of.big[0], of.rest[0]);
-  splitInto(y, of.big[1], of.rest[1]);
+  splitValue(x, of.big[0], of.rest[0]);
+  splitValue(y, of.big[1], of.rest[1]);
   return of;
 }
-template <class V>
-__device__ inline Split<4> split(V a0, V a1, V a2, V a3) {
-  Split<4> of;
-  splitInto(a0, of.big[0], of.rest[0]);
-  splitInto(a1, of.big[1], of.rest[1]);
-  splitInto(a2, of.big[2], of.rest[2]);
-  splitInto(a3, of.big[3], of.rest[3]);
-  return of;
-}
+
+/// Left factors of products, in the order in which lanes hold them: four numbers of each lane side
+/// by side. With kSplits, split once when they are put; that takes twice the memory.
+template <int kTiles, bool kSplits>
+struct LeftFactors {
+  float4 values[kSplits ? 2 : 1][kTiles][32];
+
+  /// Puts place 0 to 3 of a lane's numbers.
+  __device__ void put(int tile, int lane, int place, float value) {
+    float *const to = &values[0][tile][lane].x + place;
+    if constexpr (kSplits) {
+      uint32_t big, rest;
+      splitValue(value, big, rest);
+      *to = __uint_as_float(big);
+      *(to + kTiles * 32 * 4) = __uint_as_float(rest);
+    } else {
+      *to = value;
+    }
+  }
+  __device__ Split<4> at(int tile, int lane) const {
+    const float4 v = values[0][tile][lane];
+    const float each[4] = {v.x, v.y, v.z, v.w};
+    Split<4> of;
+    if constexpr (kSplits) {
+      const float4 r = values[1][tile][lane];
+      const float rests[4] = {r.x, r.y, r.z, r.w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        of.big[i] = __float_as_uint(each[i]);
+        of.rest[i] = __float_as_uint(rests[i]);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) splitValue(each[i], of.big[i], of.rest[i]);
+    }
+    return of;
+  }
+};
 
 /// How a block shares its columns and K: a warp has kSlab columns and kDepth times 16 of K, and
 /// kAlong warps share a slab.
@@ -84,20 +95,18 @@ struct Shape {
   static constexpr int kSlab = kSlabColumns, kDepth = kDepthTiles, kAlong = kAlongWarps;
   static constexpr int kSlabs = kWarps / kAlong;
   static constexpr int kColumns = kSlabs * kSlab;
-  static constexpr int kRank = kRanks * kDepth * kAlong;
-  static constexpr int kPitch = kColumns + 8;
-  /// Whether b is split once, into pairs that take twice the memory.
-  static constexpr bool kSplitsB = kColumns <= 256;
-  using OfB = std::conditional_t<kSplitsB, uint2, float>;
+  static constexpr int kTilesOfK = kDepth * kAlong;
+  static constexpr int kRank = kRanks * kTilesOfK;
+  static constexpr int kSteps = kColumns / kStep;
 };
 
-/// Tiles of dc and a, b, and the warps' parts of da, in shared memory. Rows are padded, so that
+/// Tiles of dc, the factors, and the warps' parts of da, in shared memory. Rows are padded, so that
 /// neither pairs along rows nor single numbers across rows conflict in a bank.
 template <class S>
 struct Memory {
-  float tile[2][kTileRows][S::kPitch];
-  typename S::OfB b[S::kRank][S::kPitch];
-  uint2 a[2][kTileRows][S::kRank + 4];
+  float tile[2][kTileRows][S::kColumns + 8];
+  LeftFactors<S::kTilesOfK * S::kSteps, S::kColumns <= 256> b;
+  LeftFactors<S::kTilesOfK * 2, true> a[2];
   float parts[S::kSlabs][kTileRows][S::kRank + 4];
 };
 
@@ -131,15 +140,20 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
   const int col0 = group * kColumns;
   const int tiles = (p.m + kTileRows - 1) / kTileRows;
   const bool wantsA = p.toA.to.data != nullptr, wantsB = p.toB.to.data != nullptr;
+  // A thread copies these columns of every kRowsAtOnce-th row of a tile.
+  constexpr int kPieces = kColumns / 4, kRowsAtOnce = kThreads / kPieces;
+  const int pieceRow = me / kPieces, pieceCol = me % kPieces * 4;
+  const bool hasColumns = col0 + pieceCol < p.n && pieceRow < kTileRows;
+  const float *const piece = p.dc.data + pieceRow * p.dc.rowStride + col0 + pieceCol;
   const auto load = [&](int tile, int stage) {
-    constexpr int kPieces = kColumns / 4;
-    for (int i = me; i < kTileRows * kPieces; i += kThreads) {
-      const int row = i / kPieces, col = i % kPieces * 4;
-      const bool isThere = tile * kTileRows + row < p.m && col0 + col < p.n;
-      const int64_t from =
-          isThere ? (int64_t{tile} * kTileRows + row) * p.dc.rowStride + col0 + col : 0;
-      copyPieceAsync(static_cast<uint32_t>(__cvta_generic_to_shared(&shared.tile[stage][row][col])),
-                     p.dc.data + from, isThere);
+    const float *const from = piece + int64_t{tile} * kTileRows * p.dc.rowStride;
+    float *const to = &shared.tile[stage][pieceRow % kTileRows][pieceCol];
+#pragma unroll
+    for (int i = 0; i < kTileRows; i += kRowsAtOnce) {
+      const bool isThere = hasColumns && tile * kTileRows + pieceRow + i < p.m;
+      if (kRowsAtOnce > kTileRows && pieceRow >= kTileRows) continue;
+      copyPieceAsync(static_cast<uint32_t>(__cvta_generic_to_shared(to + i * (kColumns + 8))),
+                     isThere ? from + i * p.dc.rowStride : p.dc.data, isThere);
     }
   };
   // A thread has these elements of a tile of a, and of a tile's result da.
@@ -160,7 +174,12 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
   const auto storeA = [&](int stage) {
     if (!hasElements) return;
 #pragma unroll
-    for (int i = 0; i < kMine; ++i) prepare(ofA[i], shared.a[stage][myRow + i * kRowsApart][myK]);
+    for (int i = 0; i < kMine; ++i) {
+      // Rows of a are columns of the left factor, in two steps of eight.
+      const int row = myRow + i * kRowsApart;
+      shared.a[stage].put(myK / kRanks * 2 + row / kStep, myK % 8 * 4 + row % 4,
+                          myK % kRanks / 8 + row % kStep / 4 * 2, ofA[i]);
+    }
   };
   awaitEarlier();
   int tile = chunk;
@@ -170,12 +189,15 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
   if (wantsA) {
     for (int i = me; i < kRank * kColumns; i += kThreads) {
       const int k = i / kColumns, col = i % kColumns;
-      prepare(k < p.k && col0 + col < p.n ? p.b(k, col0 + col) : 0.0f, shared.b[k][col]);
+      // A lane has columns 2 t and 2 t + 1 of a step, as the right factor has them.
+      shared.b.put(k / kRanks * S::kSteps + col / kStep, k % 8 * 4 + col % kStep / 2,
+                   k % kRanks / 8 + col % 2 * 2,
+                   k < p.k && col0 + col < p.n ? p.b(k, col0 + col) : 0.0f);
     }
   }
   storeA(0);
   const int part = warp / S::kAlong, slab = part * kSlab;
-  const int k0 = warp % S::kAlong * kDepth * kRanks;
+  const int tile0 = warp % S::kAlong * kDepth, k0 = tile0 * kRanks;  // of K
   float sumB[kDepth][kSlab / kStep][4] = {};
   for (int stage = 0; tile < tiles; tile += p.chunks, stage ^= 1) {
     if (tile + p.chunks < tiles) load(tile + p.chunks, stage ^ 1);
@@ -198,11 +220,8 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
           const Split<2> right[2] = {split(d0.x, d0.y), split(d1.x, d1.y)};
 #pragma unroll
           for (int d = 0; d < kDepth; ++d) {
-            using Pair = Two<typename S::OfB>;
-            const int k = k0 + d * kRanks + g;
-            const Pair upper = *reinterpret_cast<const Pair *>(&shared.b[k][col]);
-            const Pair lower = *reinterpret_cast<const Pair *>(&shared.b[k + 8][col]);
-            multiply(sums[d], split(upper.x, lower.x, upper.y, lower.y), right);
+            const int step = (slab + first) / kStep + s;
+            multiply(sums[d], shared.b.at((tile0 + d) * S::kSteps + step, lane), right);
           }
         }
 #pragma unroll
@@ -223,11 +242,7 @@ __global__ void __launch_bounds__(kThreads, 1) pairKernel(const __grid_constant_
         // a is the left factor: columns of a are rows of the results.
         Split<4> left[kDepth];
 #pragma unroll
-        for (int d = 0; d < kDepth; ++d) {
-          const uint2 *upper = &shared.a[stage][s * kStep + t][k0 + d * kRanks + g],
-                      *lower = &shared.a[stage][s * kStep + t + 4][k0 + d * kRanks + g];
-          left[d] = split(upper[0], upper[8], lower[0], lower[8]);
-        }
+        for (int d = 0; d < kDepth; ++d) left[d] = shared.a[stage].at((tile0 + d) * 2 + s, lane);
 #pragma unroll
         for (int c = 0; c < kSlab / kStep; ++c) {
           const int col = slab + c * kStep + g;

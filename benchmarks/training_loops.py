@@ -1,7 +1,7 @@
 """Times training steps: plain loops and recorded steps (`TrainingStep`) beside digital torch.
 
     python benchmarks/training_loops.py [--device cuda:0] [--networks "mlp;lenet"] [--aihwkit]
-                                        [--out FILE]
+                                        [--compounds] [--out FILE]
 
 Every row trains on one batch of normal numbers with cross entropy (a mean of squares for the block
 of a transformer) and SGD at a learning rate of 0.01. Steps are timed in groups, each from an idle
@@ -10,6 +10,11 @@ them included. `digital` is torch's own layers in the same loops. With --aihwkit
 is installed, its tiles of the same sizes run in them too, on the CPU: SoftBounds, and Tiki-Taka on
 such devices, which is its low-cost cure for noisy pulses as LRTT is here. All have the default
 periphery and device parameters of their package.
+
+With --compounds, tables of chains of arrays and of mixed precision beside SoftBounds replace this
+one, for 784-256-10 and 4 x 2048 with one tile a layer. The fast arrays of all chains learn at the
+rate of the single array; `auto_scale` chooses its own rate. Aims on a GPU: recorded steps within
+1.3 times those of SoftBounds, plain ones within 1.1.
 """
 
 from __future__ import annotations
@@ -30,7 +35,7 @@ from pulsora.optim import AnalogSGD
 from pulsora.training_step import TrainingStep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from torch import Tensor
 
@@ -94,6 +99,25 @@ CONFIGS = {
     "LRTT": pl.LRTTConfig(),
 }
 
+CELLS = pl.devices.SoftBounds()
+RATE = 0.01
+COMPOUNDS: dict[str, pl.TileConfig] = {
+    "SoftBounds": pl.SingleConfig(device=CELLS),
+    "Tiki-Taka v1": pl.TikiTaka(CELLS),
+    "TTv2": pl.TTv2(CELLS),
+    "c-TTv2": pl.ChoppedTTv2(CELLS, fast_lr=RATE),
+    "AGAD": pl.AGAD(CELLS, fast_lr=RATE),
+    "AGAD, auto_scale": pl.AGAD(CELLS, fast_lr=0.1, auto_scale=True),
+    "mixed precision": pl.MixedPrecisionConfig(visible=CELLS),
+    "mixed precision, products on the tile": pl.MixedPrecisionConfig(
+        visible=CELLS, digital_weight=False
+    ),
+}
+"""Kinds of --compounds: the first is the one to compare with."""
+COMPOUND_NETWORKS = ("mlp, one tile a layer", "deep, one tile a layer")
+AIMS = {"plain": 1.1, "recorded": 1.3}
+"""Times of compounds beside those of the single array, on a GPU."""
+
 
 def squares(y: Tensor, target: Tensor) -> Tensor:
     """The loss of the block."""
@@ -151,10 +175,10 @@ def measured(network: str, column: str, device: torch.device) -> list[float]:
 
         make, *_, limit = NETWORKS[network]
         torch.manual_seed(0)
-        model, optimizer = on_aihwkit_tiles(make(), column.removeprefix("AIHWKit "), limit, lr=0.01)
+        model, optimizer = on_aihwkit_tiles(make(), column.removeprefix("AIHWKit "), limit, lr=RATE)
     else:
-        model = model_of(network, CONFIGS[column], device)
-        optimizer = AnalogSGD(model.parameters(), lr=0.01)
+        model = model_of(network, {**CONFIGS, **COMPOUNDS}[column], device)
+        optimizer = AnalogSGD(model.parameters(), lr=RATE)
 
     def plain() -> None:
         optimizer.zero_grad()
@@ -166,8 +190,48 @@ def measured(network: str, column: str, device: torch.device) -> list[float]:
         recorded = TrainingStep(model, optimizer, loss_fn)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
+            warnings.filterwarnings("ignore", message=".*plain loop")
             found.append(seconds(lambda: recorded(x, target), device))
+        if recorded.plain_because is not None:
+            print(f"{network}, {column}: no recorded step; {recorded.plain_because}", flush=True)
+            found[-1] = math.nan
     return found
+
+
+def text(seconds_: float, device: torch.device) -> str:
+    """A time in microseconds on a GPU, in milliseconds on a CPU."""
+    if math.isnan(seconds_):
+        return "-"
+    return f"{1e6 * seconds_:.0f}" if device.type == "cuda" else f"{1e3 * seconds_:.1f}"
+
+
+def kinds_table(names: list[str], kinds: list[str], device: torch.device) -> Iterator[str]:
+    """Lines of the table of networks, whose columns are the kinds of tiles."""
+    steps = ("plain", "recorded") if device.type == "cuda" else ("plain",)
+    columns = [f"{kind}, {step}" for kind in kinds for step in steps]
+    yield from ("", f"| network | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|")
+    for network in names:
+        cells = [text(t, device) for kind in kinds for t in measured(network, kind, device)]
+        yield f"| {network} | {' | '.join(cells)} |"
+
+
+def compounds_table(names: list[str], device: torch.device) -> Iterator[str]:
+    """Lines of a table for each network, whose rows are compounds."""
+    on_gpu = device.type == "cuda"
+    steps = ("plain", "recorded") if on_gpu else ("plain",)
+    for network in names:
+        heads = [f"{step} | {_beside(step, on_gpu=on_gpu)}" for step in steps]
+        yield from ("", f"| {network} | {' | '.join(heads)} |", "|---" * (2 * len(steps) + 1) + "|")
+        single: list[float] = []
+        for kind in COMPOUNDS:
+            times = measured(network, kind, device)
+            single = single or times
+            cells = [f"{text(t, device)} | {t / s:.2f}" for t, s in zip(times, single, strict=True)]
+            yield f"| {kind} | {' | '.join(cells)} |"
+
+
+def _beside(step: str, *, on_gpu: bool) -> str:
+    return f"beside SoftBounds (aim {AIMS[step]})" if on_gpu else "beside SoftBounds"
 
 
 def main() -> None:
@@ -176,35 +240,31 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--networks", default=";".join(NETWORKS), help="names, separated by ;")
+    parser.add_argument("--networks", help="names, separated by ;")
     parser.add_argument("--aihwkit", action="store_true", help="AIHWKit's tiles too, on the CPU")
+    parser.add_argument("--compounds", action="store_true", help="chains and mixed precision")
     parser.add_argument("--out", type=Path, help="a file for the table, besides the screen")
     args = parser.parse_args()
+    names = args.networks.split(";") if args.networks else list(NETWORKS)
+    if args.compounds and not args.networks:
+        names = list(COMPOUND_NETWORKS)
+    if unknown := [name for name in names if name not in NETWORKS]:
+        parser.error(f"networks {unknown} are unknown; there are {'; '.join(NETWORKS)}")
     device = torch.device(args.device)
     on_gpu = device.type == "cuda"
     name = torch.cuda.get_device_name(device) if on_gpu else f"{torch.get_num_threads()} threads"
     if on_gpu and args.aihwkit:
         parser.error("--aihwkit is for --device cpu: its package for GPUs is another one")
+    if args.compounds and args.aihwkit:
+        parser.error("--compounds has no tiles of AIHWKit: run --aihwkit by itself")
     kinds = [*CONFIGS, *(("AIHWKit SoftBounds", "AIHWKit TTv1") if args.aihwkit else ())]
-    columns = [
-        f"{c}, {kind}" for c in kinds for kind in (("plain", "recorded") if on_gpu else ("plain",))
-    ]
-    lines = [
-        f"{name}, torch {torch.__version__}; {'microseconds' if on_gpu else 'milliseconds'} a step",
-        "",
-        f"| network | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|",
-    ]  # fmt: skip
-    print("\n".join(lines))
-    for network in args.networks.split(";"):
-        scale = 1e6 if on_gpu else 1e3
-        cells: list[str] = []
-        for column in kinds:
-            times = measured(network, column, device)
-            cells += [
-                "-" if math.isnan(t) else f"{scale * t:.{0 if on_gpu else 1}f}" for t in times
-            ]
-        lines.append(f"| {network} | {' | '.join(cells)} |")
-        print(lines[-1], flush=True)
+    unit = "microseconds" if on_gpu else "milliseconds"
+    lines = [f"{name}, torch {torch.__version__}; {unit} a step"]
+    print(lines[0], flush=True)
+    table = compounds_table(names, device) if args.compounds else kinds_table(names, kinds, device)
+    for line in table:
+        print(line, flush=True)
+        lines.append(line)
     if args.out:
         args.out.write_text("\n".join(lines) + "\n")
 

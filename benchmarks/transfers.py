@@ -1,18 +1,25 @@
-"""Times of updates of compounds beside a single array: a table in Markdown.
+"""Times of updates of compounds beside a single array, and of merged noise: tables in Markdown.
 
     python benchmarks/transfers.py [--size 4096] [--device cuda] [--threads N] [--out FILE]
+                                   [--only compounds | --only merged]
 
 A transfer is due after every sample. Before anything is timed on a GPU, a small tile of each kind
 has to have the bits of the CPU after three mini-batches. Times are the least of 20 mini-batches of
 64 samples on a CPU and means on a GPU; the pulse trains have one slot at most (small gradients).
 Mixed precision makes d^T x and counts pulses, or follows a digital weight that has changed by a
 quarter of a step.
+
+The table of merged noise has a single array of SoftBounds with noise_merge = "none" and "batch",
+for gradients that leave most pulse trains empty (sparse) or fill them (dense). Updates descend and
+ascend in turn, so that the weights stay. Aims are for an H200.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,9 +29,9 @@ import torch
 import pulsora as pl
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-BATCH, REPEATS = 64, 20
+AIMED_SIZE, BATCH, REPEATS = 4096, 64, 20
 CELLS = pl.devices.SoftBounds(dw_min=0.01)
 PERFECT = pl.IOParameters(is_perfect=True)
 ONE = {"units_in_mbatch": False, "transfer_every": 1}
@@ -38,6 +45,12 @@ KINDS = {
     "mixed precision": pl.MixedPrecisionConfig(visible=CELLS, digital_weight=False),
     "mixed precision, follow": pl.MixedPrecisionConfig(visible=CELLS),
 }
+
+MERGES = ("none", "batch")
+DRIVES = {"sparse": 0.01, "dense": 1.0}
+"""Largest |d| of the samples for merged noise."""
+MERGED_AIMS = {"sparse": 200, "dense": 900}
+"""[us] For 4096 x 4096 on an H200."""
 
 
 def samples(size: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -64,18 +77,45 @@ def step_of(tile: pl.Tile, device: str, seed: int) -> Callable[[], None]:
     return follow
 
 
-def state_after(config: pl.TileConfig, device: str) -> bytes:
-    """Returns the state of a small tile after three mini-batches."""
-    tile = pl.Tile(96, 96, config, seed=3, device=device)
-    for seed in range(3):
-        step_of(tile, device, seed)()
-    return pl.state.dumps(tile.state())
+def swings(tile: pl.Tile, device: str, seed: int, largest: float) -> Callable[[], None]:
+    """Returns a function that makes an update, whose sign changes from call to call."""
+    rng = np.random.default_rng(seed)
+    bound = tile.x_size**-0.5
+    tile.weights = rng.uniform(-bound, bound, (tile.d_size, tile.x_size)).astype("f")
+    x, d = (
+        torch.from_numpy(rng.uniform(-most, most, (BATCH, size)).astype("f")).to(device)
+        for most, size in ((1.0, tile.x_size), (largest, tile.d_size))
+    )
+    rates = [0.01, -0.01]
+
+    def swing() -> None:
+        rates.reverse()
+        tile.update(x, d, lr=rates[0])
+
+    return swing
 
 
-def time_of(config: pl.TileConfig, size: int, device: str, threads: int | None) -> float:
-    """Returns microseconds of an update with its end of the mini-batch."""
-    tile = pl.Tile(size, size, config, seed=3, device=device, threads=threads)
-    step = step_of(tile, device, 1)
+def merged_config(merge: str) -> pl.SingleConfig:
+    """The single array of the table of merged noise."""
+    return pl.SingleConfig(device=pl.devices.SoftBounds(dw_min=0.001, noise_merge=merge))
+
+
+def require_equal(
+    name: str, config: pl.TileConfig, step: Callable[..., Callable[[], None]]
+) -> None:
+    """Ends the program if CPU and GPU differ in the state of a small tile after three updates."""
+    states = []
+    for device in ("cpu", "cuda"):
+        tile = pl.Tile(96, 96, config, seed=3, device=device)
+        for seed in range(3):
+            step(tile, device, seed)()
+        states.append(pl.state.dumps(tile.state()))
+    if states[0] != states[1]:
+        raise SystemExit(f"{name}: the states of CPU and GPU differ")
+
+
+def time_of(step: Callable[[], None], device: str) -> float:
+    """Returns microseconds of a step."""
     for _ in range(3):
         step()
     if device == "cpu":
@@ -95,29 +135,67 @@ def time_of(config: pl.TileConfig, size: int, device: str, threads: int | None) 
     return 1000 * begun.elapsed_time(ended) / REPEATS
 
 
-def main() -> None:
-    """Compares and measures each kind."""
-    parser = argparse.ArgumentParser(description="Times of updates of compounds.")
-    parser.add_argument("--size", type=int, default=4096, help="inputs and outputs of the tile")
-    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--threads", type=int, help="threads of the CPU")
-    parser.add_argument("--out", type=Path, help="file for the table")
-    options = parser.parse_args()
-    rows = [f"| {options.size} x {options.size}, {BATCH} samples | us | beside a single array |"]
-    rows.append("|---|---|---|")
+def tile_of(config: pl.TileConfig, options: argparse.Namespace) -> pl.Tile:
+    """A tile of the size to be timed."""
+    size = options.size
+    return pl.Tile(size, size, config, seed=3, device=options.device, threads=options.threads)
+
+
+def compounds(options: argparse.Namespace) -> Iterator[str]:
+    """Lines of the table of compounds."""
+    yield f"| {options.size} x {options.size}, {BATCH} samples | us | beside a single array |"
+    yield "|---|---|---|"
     single = None
     for name, config in KINDS.items():
-        is_gpu = options.device == "cuda"
-        if is_gpu and state_after(config, "cpu") != state_after(config, "cuda"):
-            raise SystemExit(f"{name}: the states of CPU and GPU differ")
-        taken = time_of(config, options.size, options.device, options.threads)
+        if options.device == "cuda":
+            require_equal(name, config, step_of)
+        taken = time_of(step_of(tile_of(config, options), options.device, 1), options.device)
         single = single or taken
-        rows.append(f"| {name} | {taken:.0f} | {taken / single:.2f} |")
-    where = torch.cuda.get_device_name() if options.device == "cuda" else _cpu(options.threads)
-    table = f"{where}\n\n" + "\n".join(rows) + "\n"
-    print(table)
+        yield f"| {name} | {taken:.0f} | {taken / single:.2f} |"
+
+
+def merged(options: argparse.Namespace) -> Iterator[str]:
+    """Lines of the table of merged noise."""
+    shape = f"{options.size} x {options.size}, {BATCH} samples"
+    yield f"| {shape}, SoftBounds | us | merged, us | merged beside it | aim, us |"
+    yield "|---|---|---|---|---|"
+    for drive, largest in DRIVES.items():
+        step = partial(swings, largest=largest)
+        times = []
+        for merge in MERGES:
+            config = merged_config(merge)
+            if options.device == "cuda":
+                require_equal(f"{drive}, noise_merge = {merge!r}", config, step)
+            times.append(time_of(step(tile_of(config, options), options.device, 1), options.device))
+        has_aim = options.device == "cuda" and options.size == AIMED_SIZE
+        aim = MERGED_AIMS[drive] if has_aim else "-"
+        ratio = times[1] / times[0]
+        yield f"| {drive} | {times[0]:.0f} | {times[1]:.0f} | {ratio:.2f} | {aim} |"
+
+
+TABLES = {"compounds": compounds, "merged": merged}
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--size", type=int, default=AIMED_SIZE, help="inputs and outputs")
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--threads", type=int, help="threads of the CPU")
+    parser.add_argument("--only", choices=TABLES, help="one of the tables")
+    parser.add_argument("--out", type=Path, help="file for the tables")
+    options = parser.parse_args()
+    lines = [torch.cuda.get_device_name() if options.device == "cuda" else _cpu(options.threads)]
+    print(lines[0], flush=True)
+    for name, table in TABLES.items():
+        if options.only in {None, name}:
+            for line in chain([""], table(options)):
+                print(line, flush=True)
+                lines.append(line)
     if options.out:
-        options.out.write_text(table)
+        options.out.write_text("\n".join(lines) + "\n")
 
 
 def _cpu(threads: int | None) -> str:

@@ -169,7 +169,6 @@ def test_a_period_in_a_list_counts_as_the_period() -> None:
         ({"others": [CELLS]}, "only cells = 'vector' uses it; leave it at its default"),
         ({"gamma_vec": [1.0]}, "only cells = 'vector' uses it"),
         ({"update_policy": "single_random"}, "only cells = 'vector' uses it; leave it at 'all'"),
-        ({"reference": pl.devices.SoftBounds(dw_min=0.5)}, "only cells = 'reference' uses it"),
         ({"cells": "vector", "reference_start": "zero"}, "only cells = 'reference' uses it"),
         ({"cells": "one_sided", "reference_pulses": 3}, "only cells = 'reference' uses it"),
         ({"cells": "reference", "refresh_every": 0}, "only cells = 'one_sided' uses it"),

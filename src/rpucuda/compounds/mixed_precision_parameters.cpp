@@ -20,7 +20,6 @@ void eachUnused(const MixedPrecisionParams &p, const Found &found) {
   }
   if (p.cells != FollowingCells::Reference) {
     const char *const why = "only cells = 'reference' uses it";
-    found(&P::reference, "reference", why);
     found(&P::reference_start, "reference_start", why);
     found(&P::reference_pulses, "reference_pulses", why);
   }

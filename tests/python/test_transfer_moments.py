@@ -1,0 +1,144 @@
+"""Means and variances of chains with noise: recorded ones, and those of an oracle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import pulsora as pl
+from recorded_cases import cases, inputs
+from reference_chain import simulate
+from transfer_cases import arrays_of, config_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Matrix = NDArray[np.float64]
+
+SIGMAS = 5.0
+NOISY = {case["name"]: case for case in cases("transfer") if "repeats" in case}
+CLIPPED_ROWS = "s_ttv1_gamma_rows"
+"""Rows that need more pulses than a train has slots; see the oracle."""
+KEPT = {
+    "buffer": ("buffered_FP_weight", "buffered_FP_weight_0"),
+    "means": ("running_mean_weight",),
+    "references": ("past_mean_weight",),
+}
+"""Digital numbers of a transfer, and their names in recorded results."""
+
+
+class Moments(NamedTuple):
+    """Means and variances of cells, with their standard errors.
+
+    Attributes:
+        var_error: None where a record has none.
+        reach: The largest difference between a run and the mean, over all cells.
+    """
+
+    mean: Matrix
+    mean_error: Matrix
+    var: Matrix
+    var_error: Matrix | None
+    reach: float = 0.0
+
+
+def of_runs(values: Matrix) -> Moments:
+    """The moments of independent runs, [run, ...]."""
+    runs = len(values)
+    mean, var = values.mean(axis=0), values.var(axis=0, ddof=1)
+    spread = np.maximum(((values - mean) ** 4).mean(axis=0) - var**2, 0.0)
+    reach = float(np.abs(values - mean).max())
+    return Moments(mean, np.sqrt(var / runs), var, np.sqrt(spread / runs), reach)
+
+
+def of_case(case: dict[str, Any]) -> dict[str, Moments]:
+    """The recorded moments; those of the corrected rule where the other simulator errs."""
+    chosen = case.get("corrected", case)
+    runs, found = chosen["repeats"], {}
+    for name, given in chosen["expected"].items():
+        mean, var = np.array(given["mean"]), np.array(given["var"])
+        error = np.array(given["se_var"]) if "se_var" in given else None
+        found[name] = Moments(mean, np.sqrt(var / runs), var, error)
+    return found
+
+
+def of_tiles(case: dict[str, Any], runs: int) -> dict[str, Moments]:
+    """The moments of `runs` tiles, under the names of recorded results."""
+    x, d, weights = inputs(case)
+    config, batch = config_of(case), case["inputs"]["m_batch"]
+    ends: dict[str, list[Matrix]] = {}
+    for run in range(runs):
+        tile = pl.Tile(*weights.shape, config, seed=1000 + run)
+        tile.weights = weights
+        for first in range(0, len(x), batch):
+            tile.update(x[first : first + batch], d[first : first + batch], lr=case["lr"])
+        found = arrays_of(tile)
+        for name, tensor in tile.state().tensors.items():
+            for theirs in KEPT.get(name.rsplit("/", maxsplit=1)[-1], ()):  # by lines
+                found[theirs] = tensor.T if config.transfer_columns else tensor
+        for name, values in found.items():
+            ends.setdefault(name, []).append(np.asarray(values, np.float64))
+    return {name: of_runs(np.array(values)) for name, values in ends.items()}
+
+
+def deviations(found: Moments, wanted: Moments) -> tuple[float, float]:
+    """The largest differences of means and variances in combined standard errors.
+
+    Weights are single precision, so that cells without noise differ by 1e-6; 1 % of a variance is
+    left to cells at a bound. Where the error of a variance is not recorded, its upper limit is
+    taken: no fourth moment exceeds the variance times reach^2.
+    """
+    assert found.var_error is not None
+    mean_error = np.hypot(found.mean_error, wanted.mean_error) + 1e-6
+    recorded = wanted.var_error
+    if recorded is None:
+        recorded = found.reach * wanted.mean_error
+    var_error = np.maximum(np.hypot(found.var_error, recorded) + 1e-8, 0.01 * wanted.var)
+    return (
+        float((np.abs(found.mean - wanted.mean) / mean_error).max()),
+        float((np.abs(found.var - wanted.var) / var_error).max()),
+    )
+
+
+def require_equal(found: dict[str, Moments], wanted: dict[str, Moments]) -> None:
+    """Every recorded array agrees within 5 combined standard errors, in mean and variance."""
+    assert wanted.keys() <= found.keys()
+    off = {name: deviations(found[name], wanted[name]) for name in wanted}
+    assert all(max(each) <= SIGMAS for each in off.values()), off
+
+
+AS_RECORDED = [name for name in NOISY if name != CLIPPED_ROWS]
+
+
+@pytest.mark.parametrize("name", ["s_ttv1", "s_cttv2_auto", "s_agad"])
+def test_recorded_moments(name: str) -> None:
+    require_equal(of_tiles(NOISY[name], 300), of_case(NOISY[name]))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", AS_RECORDED)
+def test_recorded_moments_of_many_runs(name: str) -> None:
+    require_equal(of_tiles(NOISY[name], 1500), of_case(NOISY[name]))
+
+
+def oracle(name: str, *, line_clips: bool) -> dict[str, Moments]:
+    ends = simulate(NOISY[name], 3000, line_clips=line_clips)
+    return {key: of_runs(values) for key, values in ends.items()}
+
+
+@pytest.mark.parametrize("name", ["s_ttv1", CLIPPED_ROWS])
+def test_the_oracle_has_the_recorded_moments(name: str) -> None:
+    """In the other simulator, the line of a row that needs too many pulses loses some of them."""
+    require_equal(oracle(name, line_clips=True), of_case(NOISY[name]))
+
+
+@pytest.mark.parametrize("name", ["s_ttv1", CLIPPED_ROWS])
+def test_large_cells_alone_lose_pulses(name: str) -> None:
+    """Of columns and of rows: the train of the line that is driven fires in every slot."""
+    found = of_tiles(NOISY[name], 800)
+    require_equal(found, oracle(name, line_clips=False))
+    if name == CLIPPED_ROWS:
+        slow = "hidden_weights_1"
+        assert deviations(found[slow], of_case(NOISY[name])[slow])[0] > SIGMAS

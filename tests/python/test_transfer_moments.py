@@ -136,7 +136,7 @@ def test_the_oracle_has_the_recorded_moments(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["s_ttv1", CLIPPED_ROWS])
 def test_large_cells_alone_lose_pulses(name: str) -> None:
-    """Of columns and of rows: the train of the line that is driven fires in every slot."""
+    """The train of the driven line, a column or a row, fires in every slot."""
     found = of_tiles(NOISY[name], 800)
     require_equal(found, oracle(name, line_clips=False))
     if name == CLIPPED_ROWS:

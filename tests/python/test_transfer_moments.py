@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 import pulsora as pl
 from recorded_cases import cases, inputs
+from recorded_moments import SIGMAS, Moments, deviations, of_case, of_runs, require_equal
 from reference_chain import simulate
 from transfer_cases import arrays_of, config_of
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     Matrix = NDArray[np.float64]
 
-SIGMAS = 5.0
 NOISY = {case["name"]: case for case in cases("transfer") if "repeats" in case}
 CLIPPED_ROWS = "s_ttv1_gamma_rows"
 """Rows that need more pulses than a train has slots; see the oracle."""
@@ -27,41 +27,6 @@ KEPT = {
     "references": ("past_mean_weight",),
 }
 """Digital numbers of a transfer, and their names in recorded results."""
-
-
-class Moments(NamedTuple):
-    """Means and variances of cells, with their standard errors.
-
-    Attributes:
-        var_error: None where a record has none.
-        reach: The largest difference between a run and the mean, over all cells.
-    """
-
-    mean: Matrix
-    mean_error: Matrix
-    var: Matrix
-    var_error: Matrix | None
-    reach: float = 0.0
-
-
-def of_runs(values: Matrix) -> Moments:
-    """The moments of independent runs, [run, ...]."""
-    runs = len(values)
-    mean, var = values.mean(axis=0), values.var(axis=0, ddof=1)
-    spread = np.maximum(((values - mean) ** 4).mean(axis=0) - var**2, 0.0)
-    reach = float(np.abs(values - mean).max())
-    return Moments(mean, np.sqrt(var / runs), var, np.sqrt(spread / runs), reach)
-
-
-def of_case(case: dict[str, Any]) -> dict[str, Moments]:
-    """The recorded moments; those of the corrected rule where the other simulator errs."""
-    chosen = case.get("corrected", case)
-    runs, found = chosen["repeats"], {}
-    for name, given in chosen["expected"].items():
-        mean, var = np.array(given["mean"]), np.array(given["var"])
-        error = np.array(given["se_var"]) if "se_var" in given else None
-        found[name] = Moments(mean, np.sqrt(var / runs), var, error)
-    return found
 
 
 def of_tiles(case: dict[str, Any], runs: int) -> dict[str, Moments]:
@@ -81,32 +46,6 @@ def of_tiles(case: dict[str, Any], runs: int) -> dict[str, Moments]:
         for name, values in found.items():
             ends.setdefault(name, []).append(np.asarray(values, np.float64))
     return {name: of_runs(np.array(values)) for name, values in ends.items()}
-
-
-def deviations(found: Moments, wanted: Moments) -> tuple[float, float]:
-    """The largest differences of means and variances in combined standard errors.
-
-    Weights are single precision, so that cells without noise differ by 1e-6; 1 % of a variance is
-    left to cells at a bound. Where the error of a variance is not recorded, its upper limit is
-    taken: no fourth moment exceeds the variance times reach^2.
-    """
-    assert found.var_error is not None
-    mean_error = np.hypot(found.mean_error, wanted.mean_error) + 1e-6
-    recorded = wanted.var_error
-    if recorded is None:
-        recorded = found.reach * wanted.mean_error
-    var_error = np.maximum(np.hypot(found.var_error, recorded) + 1e-8, 0.01 * wanted.var)
-    return (
-        float((np.abs(found.mean - wanted.mean) / mean_error).max()),
-        float((np.abs(found.var - wanted.var) / var_error).max()),
-    )
-
-
-def require_equal(found: dict[str, Moments], wanted: dict[str, Moments]) -> None:
-    """Every recorded array agrees within 5 combined standard errors, in mean and variance."""
-    assert wanted.keys() <= found.keys()
-    off = {name: deviations(found[name], wanted[name]) for name in wanted}
-    assert all(max(each) <= SIGMAS for each in off.values()), off
 
 
 AS_RECORDED = [name for name in NOISY if name != CLIPPED_ROWS]

@@ -1,4 +1,4 @@
-"""Settings of TransferConfig that have no effect beside the others: refused, or left out of what
+"""Settings of compounds that have no effect beside the others: refused, or left out of what
 earlier versions saved."""
 
 from __future__ import annotations
@@ -161,3 +161,65 @@ def test_a_period_in_a_list_counts_as_the_period() -> None:
         assert sum(tiles[0].statistics()["lines_read"]) > 0
         assert same_bits([tiles[0].weights], [tiles[1].weights])
         assert (tiles[0].weights != 0).any()
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"others": [CELLS]}, "only cells = 'vector' uses it; leave it at its default"),
+        ({"gamma_vec": [1.0]}, "only cells = 'vector' uses it"),
+        ({"update_policy": "single_random"}, "only cells = 'vector' uses it; leave it at 'all'"),
+        ({"reference": pl.devices.SoftBounds(dw_min=0.5)}, "only cells = 'reference' uses it"),
+        ({"cells": "vector", "reference_start": "zero"}, "only cells = 'reference' uses it"),
+        ({"cells": "one_sided", "reference_pulses": 3}, "only cells = 'reference' uses it"),
+        ({"cells": "reference", "refresh_every": 0}, "only cells = 'one_sided' uses it"),
+        ({"refresh_upper_thres": 0.5}, "only cells = 'one_sided' uses it"),
+        ({"refresh_lower_thres": 0.5}, "only cells = 'one_sided' uses it"),
+        ({"read_io": "per_array"}, "cells = 'single' is one array"),
+        ({"random_row": True}, "n_rows_per_transfer = 0 sends all rows; leave it at False"),
+        ({"n_d_bins": 4, "stoc_round_x": False}, "n_x_bins = 0 rounds nothing; leave it at True"),
+        ({"n_x_bins": 4, "stoc_round_d": False}, "n_d_bins = 0 rounds nothing"),
+    ],
+)
+def test_settings_of_mixed_precision_without_effect_are_refused(
+    settings: dict[str, Any], why: str
+) -> None:
+    name = list(settings)[-1]
+    with pytest.raises(pl.ConfigError, match=rf"(^|\.){name} is ") as caught:
+        pl.Tile(3, 4, pl.MixedPrecisionConfig(visible=CELLS, **settings), seed=1)
+    assert why in str(caught.value)
+
+
+def test_mixed_precision_of_earlier_versions_loads_with_a_warning() -> None:
+    made = pl.MixedPrecisionConfig(visible=CELLS, n_x_bins=4, stoc_round_x=False)
+    saved = made.to_dict() | {"random_row": True, "refresh_every": 5}
+    with pytest.warns(UserWarning, match="has no effect") as told:
+        assert pl.TileConfig.from_dict(saved) == made
+    said = "\n".join(str(each.message) for each in told)
+    assert "random_row is True" in said
+    assert "refresh_every is 5" in said
+
+
+def test_ranges_that_no_layer_calibrates_and_thresholds_in_the_wrong_order_are_refused() -> None:
+    reads = pl.IOParameters(noise_management="input_range")
+    with pytest.raises(pl.ConfigError, match="nm_thres, the range, is 0; set nm_thres"):
+        pl.Tile(3, 4, pl.MixedPrecisionConfig(visible=CELLS, forward=reads), seed=1)
+    with pytest.raises(pl.ConfigError, match=r"refresh_lower_thres is 0\.\d+, above refresh_upper"):
+        pl.OneSidedConfig(refresh_lower_thres=0.9)
+    with pytest.raises(pl.ConfigError, match="transfer_max_pulses is 5, which .*'verified' does"):
+        pl.Tile(3, 4, pl.LRTTConfig(transfer_mode="verified", transfer_max_pulses=5), seed=1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"transfer_every": 0.5}, r"transfer_every is 0.5; .*half of 64 samples is a period of 32"),
+        ({"transfer_every": 1.5, "units_in_mbatch": False}, "counts samples, because units_in_mb"),
+        ({"fast": [CELLS] * 2, "transfer_every_vec": [1, 0.5]}, r"transfer_every_vec\[1\] is 0.5"),
+    ],
+)
+def test_periods_that_are_no_whole_numbers_are_refused_with_what_they_count(
+    settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(pl.ConfigError, match=said):
+        pl.Tile(3, 4, config(**settings), seed=1)

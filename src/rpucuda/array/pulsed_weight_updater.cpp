@@ -89,7 +89,7 @@ LineSums sumLines(const float *values, int64_t count, float scale) {
 
 Value::Map explainPulses(const Context &context, const UpdateParameters &parameters,
                          float granularity, MatrixView<const float> x, MatrixView<const float> d,
-                         float lr) {
+                         float lr, const char *rate) {
   constexpr double kNoticeable = 0.05;  // share of an update whose loss is worth a warning
   const std::vector<float> xs = onHost(context, x);
   const std::vector<float> ds = onHost(context, d);
@@ -133,13 +133,13 @@ Value::Map explainPulses(const Context &context, const UpdateParameters &paramet
                 " % of this update is lost, from its largest elements: ", clipped, " of ", x.rows,
                 " samples need more pulses than their trains hold (the largest element ",
                 std::round(10.0 * strength / samples) / 10.0, " on average, desired_bl is ",
-                parameters.desired_bl, "); raise desired_bl or dw_min, or lower lr"));
+                parameters.desired_bl, "); raise desired_bl or dw_min, or lower ", rate));
   }
   if (!isDigital(parameters.pulse_type) && strength / samples < 0.1 && strength > 0.0) {
     warnings.emplace_back(message(
         "the largest element of a sample asks for ", strength / samples,
         " pulses on average: dw_min ", granularity,
-        " is coarse for this update, which then is mostly noise; lower dw_min or raise lr"));
+        " is coarse for this update, which then is mostly noise; lower dw_min or raise ", rate));
   }
   return {{"samples", Value(x.rows)},
           {"mean_bl", Value(length / samples)},

@@ -62,10 +62,10 @@ class PulsedWeightUpdater {
 
 /// Describes the pulses of an update by (x, d, lr): pulse train lengths, probabilities, the share
 /// of the update that clipped pulse trains lose ("undelivered", of the sum of |lr d x|), and
-/// warnings where the share is large or dw_min is too coarse to carry the update. On the host, for
-/// `explain`.
+/// warnings where the share is large or dw_min is too coarse to carry the update, which name the
+/// setting `rate` as a remedy. On the host, for `explain`.
 Value::Map explainPulses(const Context &context, const UpdateParameters &parameters,
                          float granularity, MatrixView<const float> x, MatrixView<const float> d,
-                         float lr);
+                         float lr, const char *rate = "lr");
 
 }  // namespace pulsora

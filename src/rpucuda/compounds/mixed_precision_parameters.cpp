@@ -3,25 +3,69 @@
 #include "compounds/mixed_precision.h"
 #include "compounds/one_sided.h"
 #include "compounds/single.h"
+#include "parameters/unused.h"
 
 namespace pulsora {
+namespace {
+
+// Calls found(member, name, why) for each setting that has no effect beside the others.
+template <class Found>
+void eachUnused(const MixedPrecisionParams &p, const Found &found) {
+  using P = MixedPrecisionParams;
+  if (p.cells != FollowingCells::Vector) {
+    const char *const why = "only cells = 'vector' uses it";
+    found(&P::others, "others", why);
+    found(&P::gamma_vec, "gamma_vec", why);
+    found(&P::update_policy, "update_policy", why);
+  }
+  if (p.cells != FollowingCells::Reference) {
+    const char *const why = "only cells = 'reference' uses it";
+    found(&P::reference, "reference", why);
+    found(&P::reference_start, "reference_start", why);
+    found(&P::reference_pulses, "reference_pulses", why);
+  }
+  if (p.cells != FollowingCells::OneSided) {
+    const char *const why = "only cells = 'one_sided' uses it";
+    found(&P::refresh_every, "refresh_every", why);
+    found(&P::refresh_upper_thres, "refresh_upper_thres", why);
+    found(&P::refresh_lower_thres, "refresh_lower_thres", why);
+  }
+  if (p.cells == FollowingCells::Single)
+    found(&P::read_io, "read_io", "cells = 'single' is one array");
+  if (p.n_rows_per_transfer == 0)
+    found(&P::random_row, "random_row", "n_rows_per_transfer = 0 sends all rows");
+  if (p.n_x_bins == 0) found(&P::stoc_round_x, "stoc_round_x", "n_x_bins = 0 rounds nothing");
+  if (p.n_d_bins == 0) found(&P::stoc_round_d, "stoc_round_d", "n_d_bins = 0 rounds nothing");
+}
+
+}  // namespace
 
 void MixedPrecisionParams::check(const ParamsCheck &c) const {
   RetentionParams::check(c);
+  eachUnused(*this, refuseUnused(c, *this));
   const int arrays = static_cast<int>(others.size()) + 1;
   c.require(n_x_bins != 1, c.path("n_x_bins"),
             " is 1, which leaves 0 alone; give 2 levels or more");
   c.require(n_d_bins != 1, c.path("n_d_bins"),
             " is 1, which leaves 0 alone; give 2 levels or more");
-  c.require(gamma_vec.count == 0 || cells == FollowingCells::Vector, c.path("gamma_vec"), " has ",
-            gamma_vec.count, " factors, but ", c.path("cells"), " is no 'vector'; leave it empty");
   c.require(gamma_vec.count == 0 || gamma_vec.count == arrays, c.path("gamma_vec"), " has ",
             gamma_vec.count, " factors for ", arrays,
             " arrays; give one for each, or none for 1/n each");
   c.require(arrays <= static_cast<int>(DeviceList::kMost), c.path("others"), " has ", arrays - 1,
             " devices; at most ", DeviceList::kMost, " arrays are possible, visible included");
-  c.require(reference_pulses == 0 || cells == FollowingCells::Reference, c.path("reference_pulses"),
-            " is ", reference_pulses, ", but ", c.path("cells"), " is no 'reference'; set it to 0");
+}
+
+Value::Map MixedPrecisionParams::fromSaved(Value::Map own) {
+  Value::Map chosen;  // what the use of other settings depends on
+  for (const char *name : {"cells", "n_rows_per_transfer", "n_x_bins", "n_d_bins"}) {
+    if (const auto found = own.find(name); found != own.end()) chosen.insert(*found);
+  }
+  MixedPrecisionParams params;
+  const std::string path;
+  detail::FieldReader<MixedPrecisionParams> reader{params, chosen, path, {}};
+  fields(reader);
+  eachUnused(params, [&](auto, const char *name, const char *) { own.erase(name); });
+  return own;
 }
 
 CompoundFacts MixedPrecisionParams::facts() const {

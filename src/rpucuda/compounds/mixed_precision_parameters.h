@@ -120,6 +120,8 @@ struct MixedPrecisionParams : CompoundBase, RetentionParams {
   }
 
   void check(const ParamsCheck &c) const;
+  /// Settings as a state of any version holds them, without those that have no effect.
+  static Value::Map fromSaved(Value::Map own);
   CompoundFacts facts() const;
   std::unique_ptr<AnalogDevice> make(const CompoundSite &site) const;
   static std::vector<CompoundVariant> variants();

@@ -54,6 +54,10 @@ struct OneSidedParams : CompoundBase, RetentionParams {
   template <class Check>
   void check(const Check &c) const {
     RetentionParams::check(c);
+    c.require(refresh_lower_thres <= refresh_upper_thres, c.path("refresh_lower_thres"), " is ",
+              refresh_lower_thres, ", above refresh_upper_thres = ", refresh_upper_thres,
+              "; the smaller conductance of a pair cannot be above the larger one: give a share "
+              "of that or less");
     c.require(!refresh_forward.solvesWires(), c.path("refresh_forward"),
               ".wires is 'solved', which reads of single lines do not offer; choose 'formula'");
     c.require(refresh_update.pulse_type != PulseType::None, c.path("refresh_update.pulse_type"),

@@ -211,18 +211,23 @@ int64_t TransferDevice::longestPiece() const {
 const float *TransferDevice::rates(const Context &context, MatrixView<const float> x,
                                    MatrixView<const float> d, float lr) {
   if (!params_.auto_scale) return nullptr;
+  findRates(context, x, d, lr, {sampleMaxima_.data(), maxima_.data(), rates_.data()});
+  return rates_.data();
+}
+
+void TransferDevice::findRates(const Context &context, MatrixView<const float> x,
+                               MatrixView<const float> d, float lr,
+                               const RatesOfSamples &to) const {
   const int64_t samples = x.rows;
   const int64_t batch = lastBatch_ > 0 ? lastBatch_ : samples;
   const Crossbar &fast = *chain_.front();
-  rowAbsMax(context, x, sampleMaxima_.data());
-  rowAbsMax(context, d, sampleMaxima_.data() + samples);
+  rowAbsMax(context, x, to.maxima);
+  rowAbsMax(context, d, to.maxima + samples);
   const float slots = static_cast<float>(fast.updater().parameters().desired_bl);
-  forEach(
-      context, 1,
-      AutoRates{samples, sampleMaxima_.data(), sampleMaxima_.data() + samples,
-                (1.0f - params_.auto_momentum) / static_cast<float>(batch),
-                fastRate(lr) * slots * fast.cells().granularity(), maxima_.data(), rates_.data()});
-  return rates_.data();
+  forEach(context, 1,
+          AutoRates{samples, to.maxima, to.maxima + samples,
+                    (1.0f - params_.auto_momentum) / static_cast<float>(batch),
+                    fastRate(lr) * slots * fast.cells().granularity(), to.running, to.rates});
 }
 
 void TransferDevice::requireRoom(int64_t samples) const {

@@ -58,6 +58,13 @@ class TransferDevice final : public AnalogDevice {
   int64_t longestPiece() const;
   const float *rates(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                      float lr);
+  /// Memory for the learning rates of samples: the samples' maxima [2, samples], the running maxima
+  /// and the rates.
+  struct RatesOfSamples {
+    float *maxima, *running, *rates;
+  };
+  void findRates(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
+                 float lr, const RatesOfSamples &to) const;
   void updatePiece(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
                    float lr, uint64_t firstSample);
   void send(const Context &context, const DueVisits &due, const LinePulses &pulses, float lr,

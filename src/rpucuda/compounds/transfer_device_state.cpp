@@ -1,17 +1,42 @@
 #include "array/events.h"
 #include "compounds/transfer_device.h"
+#include "core/backend.h"
 #include "core/check.h"
+#include "linalg/math_util.h"
 #include "storage/state_values.h"
 
 // A chain of arrays told and saved: explain(), statistics, states.
 
 namespace pulsora {
+namespace {
+
+/// The inputs of one side with the square roots of the samples' learning rates as factors.
+MatrixView<const float> withRates(const Context &context, MatrixView<const float> in,
+                                  const float *rates, Buffer<float> &storage) {
+  storage.reserve(context, in.size());
+  forEach(context, in.size(), ChoppedInput{in, {}, nullptr, false, rates, 0, 1, storage.data()});
+  return rowMajor<const float>(storage.data(), in.rows, in.cols);
+}
+
+}  // namespace
 
 Value::Map TransferDevice::explain(const Context &context, MatrixView<const float> x,
                                    MatrixView<const float> d, float lr) const {
   const Crossbar &fast = *chain_.front();
+  float rate = fastRate(lr);
+  Buffer<float> xScaled, dScaled;
+  if (params_.auto_scale) {
+    Buffer<float> maxima(context, 2 * x.rows), rates(context, x.rows);
+    Buffer<float> running(context, AutoRates::kSize);
+    copy(context, rowMajor(maxima_.data(), 1, AutoRates::kSize),
+         rowMajor(running.data(), 1, AutoRates::kSize));
+    findRates(context, x, d, lr, {maxima.data(), running.data(), rates.data()});
+    x = withRates(context, x, rates.data(), xScaled);
+    d = withRates(context, d, rates.data(), dScaled);
+    rate = 1.0f;
+  }
   Value::Map map = explainPulses(context, fast.updater().parameters(), fast.cells().granularity(),
-                                 x, d, fastRate(lr));
+                                 x, d, rate, params_.fast_lr > 0.0f ? "fast_lr" : "lr");
   const TransferSchedule &schedule = transfers_.front().settings().schedule;
   map["fast_lr"] = Value(fastRate(lr));
   map["transfer_lr"] = Value(transferRate(0, lr));

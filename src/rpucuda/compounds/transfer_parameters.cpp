@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "compounds/transfer_device.h"
+#include "parameters/unused.h"
 
 namespace pulsora {
 namespace {
@@ -55,16 +56,6 @@ void eachUnusedOfWrites(const TransferParams &p, const Found &found) {
   found(&P::d_res_implicit, "d_res_implicit", why);
 }
 
-// A function for the two above that refuses values other than the default.
-template <class Params>
-auto refuser(const ParamsCheck &c, const Params &given) {
-  return [&c, &given, defaults = Params{}](auto member, const char *name, const char *why) {
-    c.require(given.*member == defaults.*member, c.path(name), " is ",
-              writeField(given.*member, "").describe(), ", but ", why, "; leave it at ",
-              writeField(defaults.*member, "").describe());
-  };
-}
-
 }  // namespace
 
 IOParameters lineReads() {
@@ -90,18 +81,19 @@ void TransferParams::check(const ParamsCheck &c) const {
             " devices; a chain has at most ", kMostArrays, " arrays, visible included");
   c.require(weightOf(arrays() - 1) != 0.0f, c.path("gamma_vec"),
             " ends with 0, but weights are written to the last array; give it another factor");
-  const auto period = [&](const char *name, float value) {
-    c.require(value < 0.0f || (value <= 1e9f && value == std::floor(value)), c.path(name), " is ",
-              value,
-              "; periods are whole numbers up to 1e9. Give a fraction of a mini-batch in samples, "
-              "with units_in_mbatch = False");
-    c.require(value >= 0.0f || chops, c.path(name), " is ", value,
+  const auto period = [&](const std::string &name, float value) {
+    c.require(value < 0.0f || (value <= 1e9f && value == std::floor(value)), c.path(name.c_str()),
+              " is ", value, "; periods are whole numbers up to 1e9. ",
+              units_in_mbatch ? "Give a fraction of a mini-batch in samples, with units_in_mbatch "
+                                "= False: half of 64 samples is a period of 32"
+                              : "It counts samples, because units_in_mbatch is False");
+    c.require(value >= 0.0f || chops, c.path(name.c_str()), " is ", value,
               "; only buffer = 'chopped' and 'dynamic' take a period from the pulses of the fast "
               "array's range. Give a number >= 0");
   };
   period("transfer_every", transfer_every);
   for (int k = 0; k < transfer_every_vec.count; ++k)
-    period("transfer_every_vec", transfer_every_vec.values[k]);
+    period(message("transfer_every_vec[", k, "]"), transfer_every_vec.values[k]);
   c.require(!chops || arrays() == 2, c.path("fast"), " has ", fast.size(),
             " devices; choppers (buffer = 'chopped' or 'dynamic') take one");
   c.require(!chops || !random_selection, c.path("random_selection"),
@@ -122,8 +114,8 @@ void TransferParams::check(const ParamsCheck &c) const {
             " is True, which takes buffer = 'chopped' or 'dynamic'");
   c.require(!correct_accumulation || buffer == TransferBuffer::Dynamic,
             c.path("correct_accumulation"), " is True, which takes buffer = 'dynamic'");
-  eachUnused(*this, refuser(c, *this));
-  eachUnusedOfWrites(*this, refuser(ParamsCheck{c.path("transfer_update")}, transfer_update));
+  eachUnused(*this, refuseUnused(c, *this));
+  eachUnusedOfWrites(*this, refuseUnused(ParamsCheck{c.path("transfer_update")}, transfer_update));
 }
 
 Value::Map TransferParams::fromSaved(Value::Map own) {

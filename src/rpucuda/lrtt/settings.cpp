@@ -104,6 +104,12 @@ void checkTolerance(const LRTTParams &p, const UpdateParameters &update) {
                   isDigital(update.pulse_type)
                       ? " (pulse_type sends no pulses); set transfer_tolerance to 'auto'"
                       : "; set transfer_mode to 'write_verify', or transfer_tolerance to 'auto'");
+    const LRTTParams usual;
+    PULSORA_CHECK(ConfigError, p.transfer_max_pulses == usual.transfer_max_pulses,
+                  "lrtt.transfer_max_pulses is ", p.transfer_max_pulses,
+                  ", which lrtt.transfer_mode = '", nameOf(p.transfer_mode),
+                  "' does not use; set transfer_mode to 'write_verify', or leave it at ",
+                  usual.transfer_max_pulses);
     return;
   }
   const float least = 0.5f * p.visible.granularity();

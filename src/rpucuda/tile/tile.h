@@ -105,7 +105,8 @@ class Tile final {
   /// Makes the tile represent `weights` [dSize, xSize] as closely as the bounds of its cells allow.
   void setWeights(MatrixView<const float> weights);
 
-  /// Names of the tile's pulsed arrays, in order: "visible" first; none for floating-point weights.
+  /// Names of the tile's pulsed arrays, in order: such as "visible"; none for
+  /// floating-point weights.
   std::vector<std::string> arrayNames() const;
   /// The array called `name`; ConfigError if the tile has none, here and below.
   const PulsedDevice &array(const std::string &name) const;

@@ -103,7 +103,8 @@ Value writeParams<TileConfig>(const TileConfig &config) {
 template <>
 void checkParams<TileConfig>(const TileConfig &config, const std::string &path) {
   checkParams<TilePeriphery>(config, path);
-  const bool calibrates = config.compound.facts().digitalWeight;
+  const CompoundFacts facts = config.compound.facts();
+  const bool calibrates = facts.digitalWeight && !facts.follows;
   PULSORA_CHECK(ConfigError,
                 (calibrates || !config.forward.lacksRange()) && !config.backward.lacksRange(),
                 joinPath(path, calibrates || config.backward.lacksRange() ? "backward" : "forward"),

@@ -9,12 +9,14 @@ import pytest
 
 import pulsora as pl
 from recorded_cases import cases, inputs
-from recorded_moments import SIGMAS, Moments, deviations, of_case, of_runs, require_equal
+from recorded_moments import SIGMAS, deviations, of_case, of_runs, require_equal
 from reference_chain import simulate
 from transfer_cases import arrays_of, config_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from recorded_moments import Moments
 
     Matrix = NDArray[np.float64]
 

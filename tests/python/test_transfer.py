@@ -187,17 +187,6 @@ def test_bad_settings_name_the_remedy(name: str) -> None:
         pl.Tile(4, 5, pl.TransferConfig(visible=CELLS, **({"fast": [CELLS]} | settings)), seed=1)
 
 
-def test_presets_have_the_published_settings() -> None:
-    agad = pl.presets.EcRamAGAD()
-    assert (agad.buffer, agad.auto_granularity, agad.update.desired_bl) == ("dynamic", 750, 31)
-    assert not agad.in_chop_random
-    assert agad.tail_weightening == 50
-    ttv2 = pl.presets.ReRamSBTTv2()
-    assert (ttv2.in_chop_prob, ttv2.fast_lr, ttv2.auto_scale) == (0.0, 0.5, True)
-    assert ttv2.visible.subtract_symmetry_point
-    assert pl.presets.EcRamChoppedTTv2().fast_lr == 1.0
-
-
 # --- identities
 
 IDEAL = pl.devices.ConstantStep(

@@ -325,7 +325,7 @@ COARSE: dict[str, Callable[..., Device]] = {
 
 
 def names() -> list[str]:
-    """The names of the device presets for any algorithm: all but those of ONE_SIDED and COARSE."""
+    """The names of the device presets for all algorithms, without ONE_SIDED and COARSE."""
     return list(DEVICES)
 
 
@@ -336,7 +336,8 @@ def hint(name: str) -> str:
     near = [one for low, one in known.items() if name and low.startswith(name.lower())]
     near = near or [known[low] for low in difflib.get_close_matches(name.lower(), known, n=1)]
     meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    return f"; {meant}presets: {', '.join([*DEVICES, *ONE_SIDED, *COARSE])}; models: {', '.join(classes)}"
+    presets = ", ".join([*DEVICES, *ONE_SIDED, *COARSE])
+    return f"; {meant}presets: {presets}; models: {', '.join(classes)}"
 
 
 def device(name: str | os.PathLike[str] | Device, **changes: Any) -> Device:

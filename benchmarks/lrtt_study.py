@@ -51,8 +51,11 @@ def network(setting: Setting, device: str) -> nn.Module:
     return make(name, lambda inputs: config_of(setting, inputs), setting["seed"], device)
 
 
-def train(setting: Setting, folder: Path, device: str) -> dict[str, Any]:
-    """One run: accuracies after each epoch in per cent, and what the tiles counted."""
+def train(setting: Setting, folder: Path, device: str, state: Path | None = None) -> dict[str, Any]:
+    """One run: accuracies after each epoch in per cent, and what the tiles counted.
+
+    The trained model is saved to `state` before the transfer at the end.
+    """
     data = datasets.load(str(folder))
     train_x, test_x, train_y, test_y = (
         torch.from_numpy(part).to(device)
@@ -80,6 +83,8 @@ def train(setting: Setting, folder: Path, device: str) -> dict[str, Any]:
         "report": pulse_report(model),
         "seconds": round(time.perf_counter() - start, 2),
     }
+    if state:
+        torch.save(model.state_dict(), state)
     if setting.get("default") == "adapter":
         for layer in model.modules():
             for tile in layer.tiles if isinstance(layer, AnalogModule) else ():

@@ -41,7 +41,7 @@ inline Value::Map settingsWith(const CompoundModel &model, const std::string &ce
 }
 
 inline TileConfig configOf(const Value::Map &values) {
-  return readParams<TileConfig>(Value(values), "");
+  return readParams<TileConfig>(savedConfig(Value(values)), "");  // without unused devices
 }
 
 struct CellTraining {

@@ -50,7 +50,7 @@ inline TileConfig configOf(const std::string &name, Value::Map extra = {}) {
   }
   map.try_emplace("forward", Value(Value::Map{}));
   map.try_emplace("backward", Value(Value::Map{}));
-  return readParams<TileConfig>(Value(std::move(map)), "");
+  return readParams<TileConfig>(savedConfig(Value(std::move(map))), "");  // without unused devices
 }
 
 /// All kinds and their variants.

@@ -348,14 +348,13 @@ bool cudaAdapterGradients(const Context &context, MatrixView<const float> dc,
   // With fewer terms, the error of leaving out the smallest of the four products of halves would
   // show.
   constexpr int64_t kLeastRows = 64, kLeastColumns = 128;
-  // Few columns for a warp, where blocks are few; else as many as shared memory and registers hold.
+  // Few columns for a warp, where blocks are few; else as many as shared memory holds.
   using Few = Shape<8, 1, 1>;
   using FewDeep = Shape<8, 2, 2>;
   using Many = Shape<64, 1, 1>;
-  using ManyDeep = Shape<32, 2, 2>;
-  if (dc.rows < kLeastRows || dc.cols < kLeastColumns || a.cols < 1 || a.cols > ManyDeep::kRank ||
+  if (dc.rows < kLeastRows || dc.cols < kLeastColumns || a.cols < 1 || a.cols > FewDeep::kRank ||
       !lowrank::hasPieces(dc) || !lowrank::isCountable(dc.rows) ||
-      !lowrank::isCountable(dc.cols * ManyDeep::kRank) ||
+      !lowrank::isCountable(dc.cols * FewDeep::kRank) ||
       context.gpuProducts == GpuProducts::Reproducible)
     return false;
   const CudaScope scope(context.device);
@@ -365,19 +364,16 @@ bool cudaAdapterGradients(const Context &context, MatrixView<const float> dc,
   p.m = static_cast<int>(dc.rows);
   p.n = static_cast<int>(dc.cols);
   p.k = static_cast<int>(a.cols);
-  const auto launchOne = [&](auto many, auto few) {
-    using M = decltype(many);
-    const int64_t groups = (dc.cols + M::kColumns - 1) / M::kColumns;
-    if ((dc.rows + kTileRows - 1) / kTileRows * groups >= gpu.processors) {
-      launchPair<M>(context, p, gpu.processors);
-    } else {
-      launchPair<decltype(few)>(context, p, gpu.processors);
-    }
-  };
-  if (p.k <= Many::kRank) {
-    launchOne(Many{}, Few{});
+  const int64_t tiles = (dc.rows + kTileRows - 1) / kTileRows;
+  const auto groups = [&](int columns) { return (dc.cols + columns - 1) / columns; };
+  if (p.k > Few::kRank) {
+    // With more tiles, cuBLAS is faster.
+    if (tiles * groups(FewDeep::kColumns) > gpu.processors) return false;
+    launchPair<FewDeep>(context, p, gpu.processors);
+  } else if (tiles * groups(Many::kColumns) < gpu.processors) {
+    launchPair<Few>(context, p, gpu.processors);
   } else {
-    launchOne(ManyDeep{}, FewDeep{});
+    launchPair<Many>(context, p, gpu.processors);
   }
   return true;
 }

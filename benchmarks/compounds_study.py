@@ -2,7 +2,7 @@
 
     python benchmarks/compounds_study.py [--network small] [--device cuda:0] [--processes N]
         [--seconds S] [--out FOLDER] [--algorithms A;B] [--cells A,B]
-        [--plan | --table | --figure FILE]
+        [--rate LR] [--plan | --table | --figure FILE]
 
 Every run trains a network on Fashion-MNIST with mini-batches of 64 on the mean cross entropy, 5
 epochs, the learning rate halved after 60 % of them. All layers but the last are analog, one tile
@@ -13,6 +13,12 @@ Each algorithm on each cell gets the same number of tuning runs with seed 1: fou
 factors of two, then two more, beyond the edge while the best rate is there, else beside the best.
 The best rate then gets two further seeds. Other settings are those of the preset,
 but for one knob: TTv1 reads a column after each sample, and TTv2, c-TTv2 and AGAD read rows.
+
+With `--rate LR` the runs are those of all seeds at this learning rate. So the price of merged noise
+(`noise_merge="batch"`) is found, which is no part of the study by default:
+
+    python benchmarks/compounds_study.py --cells EcRam --rate 0.1414
+        --algorithms "plain pulses;plain pulses, merged noise"
 
 Finished runs are lines of FOLDER/runs.jsonl, so that the program can be stopped (or stops itself
 after S seconds) and started again. `--plan` times a few steps of each algorithm and says how long
@@ -40,6 +46,7 @@ from compounds_study_grid import (
     ALGORITHMS,
     CELLS,
     SEEDS,
+    STUDIED,
     TUNING_RUNS,
     first_rates,
     key_of,
@@ -163,6 +170,7 @@ class Study:
         self.done = finished(self.path)
         self.base = {"network": args.network, "epochs": args.epochs, "images": args.images}
         self.pairs = pairs(args.algorithms, args.cells)
+        self.rate: float | None = args.rate
 
     def setting(self, pair: tuple[str, str], lr: float, seed: int = SEEDS[0]) -> Setting:
         """The settings of a run."""
@@ -184,6 +192,12 @@ class Study:
 
     def wanted(self, pair: tuple[str, str]) -> list[Setting]:
         """The runs that can be made now, of which some may have been made."""
+        if self.rate is not None:
+            return [
+                self.setting(pair, self.rate, seed)
+                for seed in SEEDS
+                if self.score(pair, self.rate, seed) is None
+            ]
         rates = self.tuned(pair)
         if missing := [rate for rate in first_rates(pair[0]) if rate not in rates]:
             return [self.setting(pair, rate) for rate in missing]
@@ -204,14 +218,14 @@ class Study:
 
     def runs(self) -> int:
         """Number of runs of the whole study."""
-        return len(self.pairs) * (TUNING_RUNS + len(SEEDS) - 1)
+        return len(self.pairs) * (len(SEEDS) + (0 if self.rate is not None else TUNING_RUNS - 1))
 
     def best(self, pair: tuple[str, str]) -> tuple[float, list[dict[str, Any]]]:
         """The best learning rate with the first seed, and its runs; no runs if there are none."""
         rates = self.tuned(pair)
         if not rates:
             return 0.0, []
-        rate = max(rates, key=lambda each: rates[each])
+        rate = self.rate or max(rates, key=lambda each: rates[each])
         made = [self.done.get(key_of(self.setting(pair, rate, seed))) for seed in SEEDS]
         return rate, [run for run in made if run is not None and "accuracy" in run]
 
@@ -230,7 +244,8 @@ class Study:
             arrays = runs[0]["pulses_per_cell"]
             sent = {name: fmean(run["pulses_per_cell"][name] for run in runs) for name in arrays}
             pulses = ", ".join(f"{n.removeprefix('pulses_')} {v:.0f}" for n, v in sent.items())
-            edge = " (edge)" if best in {min(rates), max(rates)} else ""
+            at_edge = self.rate is None and best in {min(rates), max(rates)}
+            edge = " (edge)" if at_edge else ""
             spread = f" ({min(scores):.1f} ... {max(scores):.1f})" if len(scores) > 1 else ""
             print(
                 f"| {pair[0]} | {pair[1] or '-'} | {best:g}{edge} ({len(rates)}) | {len(runs)} | "
@@ -254,7 +269,7 @@ def plan(study: Study, args: argparse.Namespace) -> None:
         run.epoch(1, _PLANNED_STEPS)
         _wait(args.device)
         each = (time.perf_counter() - start) / min(_PLANNED_STEPS, len(run.x) // BATCH)
-        runs = len(cells) * (TUNING_RUNS + len(SEEDS) - 1)
+        runs = len(cells) * study.runs() // len(study.pairs)
         total += each * steps * runs
         print(f"{name:24} {1e6 * each:8.0f} us a step, {runs} runs of {each * steps:.1f} s",
               run.step.plain_because or "")  # fmt: skip
@@ -342,8 +357,9 @@ def main() -> None:
     parser.add_argument("--network", default="small", help="small, one, mlp, lenet, transformer")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--images", type=int, default=0, help="of the training set; 0: all")
-    parser.add_argument("--algorithms", default=";".join(ALGORITHMS), help="names, by ';'")
+    parser.add_argument("--algorithms", default=";".join(STUDIED), help="names, by ';'")
     parser.add_argument("--cells", default=",".join(CELLS))
+    parser.add_argument("--rate", type=float, help="one learning rate instead of the best one")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 1) - 2))
     parser.add_argument("--data", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))

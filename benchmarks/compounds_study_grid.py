@@ -47,12 +47,14 @@ class Algorithm(NamedTuple):
         start: The learning rate around which rates are tried, in factors of two.
         digital_bytes: Bytes of digital memory per cell of a layer, without optimiser states.
         optimizer: Makes the optimiser of a network.
+        lacks: Cells that the algorithm cannot have.
     """
 
     config: Callable[[str], TileConfig] | None
     start: float
     digital_bytes: float
     optimizer: Optimizer = _sgd
+    lacks: tuple[str, ...] = ()
 
 
 def _preset(algorithm: str, **knob: Any) -> Callable[[str], TileConfig]:
@@ -69,9 +71,15 @@ def _accumulated(cells: str) -> TileConfig:
     return pl.LRTTConfig(visible=presets.device(cells), ab_update="accumulated")
 
 
+def _merged(cells: str) -> TileConfig:
+    return presets.single(presets.device(cells, noise_merge="batch"))
+
+
+MERGED = "plain pulses, merged noise"
 ALGORITHMS = {
     "floating point": Algorithm(None, 0.1, 4.0),
     "plain pulses": Algorithm(presets.single, 0.1, 0.0),
+    MERGED: Algorithm(_merged, 0.1, 0.0, lacks=("ReRamES",)),
     "LRTT": Algorithm(lambda cells: pl.LRTTConfig(visible=presets.device(cells)), 0.1, 0.0),
     # Rank 16, 784 x 128: accumulators of the shapes of A and B.
     "LRTT, accumulated": Algorithm(_accumulated, 0.1, 0.6),
@@ -83,6 +91,8 @@ ALGORITHMS = {
     "mixed precision, AdamW": Algorithm(_preset("MixedPrecision"), 1e-3, 8.0, _adamw),
 }
 """The algorithms by name, each with the settings of its preset."""
+STUDIED = tuple(name for name in ALGORITHMS if name != MERGED)
+"""The algorithms that are compared; merged noise is a shortcut of the simulator."""
 
 
 def key_of(chosen: Setting) -> str:
@@ -96,6 +106,7 @@ def pairs(algorithms: Iterable[str], cells: Iterable[str]) -> list[tuple[str, st
         (name, cell)
         for name in algorithms
         for cell in ([""] if ALGORITHMS[name].config is None else cells)
+        if cell not in ALGORITHMS[name].lacks
     ]
 
 

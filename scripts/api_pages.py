@@ -122,7 +122,8 @@ def devices_page() -> str:
             *(table(own) if own else ["It has no parameters of its own.", ""]),
         ]
     lines += ["## Presets", ""]
-    for name, preset in pl.devices.DEVICES.items():
+    listed = pl.devices.DEVICES | pl.devices.ONE_SIDED | pl.devices.COARSE
+    for name, preset in listed.items():
         doc = " ".join((preset.__doc__ or "").split())
         if model := model_of(preset):
             lines += wrapped(f"`devices.{name}()`, {model}: {doc}", "  ")

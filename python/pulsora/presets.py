@@ -5,7 +5,8 @@ Every device preset (`EcRam()`, see `pulsora.devices`) has two configurations, w
 pulsed low-rank adapter. Six of them have `EcRamPair()` and `EcRamQuad()`, two and four arrays that
 act as one weight, and chains of arrays (`transfer_presets`): `EcRamTikiTaka()`, `EcRamTTv2()`,
 `EcRamChoppedTTv2()`, `EcRamAGAD()`. Eight have mixed precision (`mixed_precision_presets`):
-`EcRamMixedPrecision()`. `PCMPair()` has two arrays of cells that can only grow. `StandardHWA()`,
+`EcRamMixedPrecision()`. `PCMPair()` has two arrays of cells that can only grow, and
+`ReRamArrayOMSingle()` and `ReRamArrayHfO2Single()` have cells of few states. `StandardHWA()`,
 `AnalogFoundation()`, `ReRamCMO()`, `RRAMMilo()` and `SONOS()` are arrays that are programmed once.
 All take any setting of the configuration.
 """
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pulsora.config import LRTTConfig, OneSidedConfig, SingleConfig, VectorConfig
 from pulsora.crosssim_presets import SONOS, RRAMMilo
 from pulsora.devices import (
+    COARSE,
     DEVICES,
     ONE_SIDED,
     PCM,
@@ -25,6 +27,8 @@ from pulsora.devices import (
     EcRamMO,
     GokmenVlasov,
     Idealized,
+    ReRamArrayHfO2,
+    ReRamArrayOM,
     ReRamES,
     ReRamSB,
     SixT1C,
@@ -76,6 +80,7 @@ if TYPE_CHECKING:
     from pulsora.devices import Device
 
 __all__ = [
+    "COARSE",
     "DEVICES",
     "ONE_SIDED",
     "PCM",
@@ -128,6 +133,10 @@ __all__ = [
     "PCMMixedPrecision",
     "PCMPair",
     "RRAMMilo",
+    "ReRamArrayHfO2",
+    "ReRamArrayHfO2Single",
+    "ReRamArrayOM",
+    "ReRamArrayOMSingle",
     "ReRamCMO",
     "ReRamES",
     "ReRamESAGAD",
@@ -205,6 +214,7 @@ CapacitorSingle, CapacitorLRTT = _single(Capacitor), _lrtt(Capacitor)
 SixT1CSingle, SixT1CLRTT = _single(SixT1C), _lrtt(SixT1C)
 ReRamESSingle, ReRamESLRTT = _single(ReRamES), _lrtt(ReRamES)
 ReRamSBSingle, ReRamSBLRTT = _single(ReRamSB), _lrtt(ReRamSB)
+ReRamArrayOMSingle, ReRamArrayHfO2Single = _single(ReRamArrayOM), _single(ReRamArrayHfO2)
 
 IdealizedPair, IdealizedQuad = _vector(Idealized, 2, "Pair"), _vector(Idealized, 4, "Quad")
 EcRamPair, EcRamQuad = _vector(EcRam, 2, "Pair"), _vector(EcRam, 4, "Quad")

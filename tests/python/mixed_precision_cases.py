@@ -33,13 +33,22 @@ def config_of(case: dict[str, Any]) -> pl.MixedPrecisionConfig:
     unit = given["granularity"] or step
     rows = given["n_rows_per_transfer"]
     made = [device(each) for each in given["devices"]]
-    settings = {"others": made[1:]} if len(made) > 1 else {}
-    same = ("transfer_every", "random_row", "n_x_bins", "n_d_bins", "stoc_round_x", "stoc_round_d")
+    settings: dict[str, Any] = {"others": made[1:]} if len(made) > 1 else {}
+    if inner.get("algorithm") == "OneSidedUnitCell":
+        settings["refresh_every"] = inner.get("refresh_every", 0)
+    same = {
+        "transfer_every": True,
+        "random_row": rows > 0,
+        "n_x_bins": True,
+        "n_d_bins": True,
+        "stoc_round_x": given["n_x_bins"] > 0,
+        "stoc_round_d": given["n_d_bins"] > 0,
+    }
+    settings |= {name: given[name] for name, matters in same.items() if matters}
     pulse_type = PULSE_TYPES[case["update"]["pulse_type"]]
     return pl.MixedPrecisionConfig(
         visible=made[0],
         cells=CELLS[inner.get("algorithm")],
-        refresh_every=inner.get("refresh_every", 0),
         digital_weight=False,
         granularity=unit,
         transfer_lr=given["transfer_lr"] * ours / step,
@@ -47,7 +56,6 @@ def config_of(case: dict[str, Any]) -> pl.MixedPrecisionConfig:
         bl_max=65536,
         exact_counts=pulse_type != "stochastic_compressed",
         update=pl.UpdateParameters(pulse_type=pulse_type, desired_bl=case["update"]["desired_bl"]),
-        **{name: given[name] for name in same},
         **settings,
         **PERFECT,
     )

@@ -92,7 +92,10 @@ def test_property_38_resume_equals_an_uninterrupted_run(tmp_path: Path) -> None:
         (["explain", "8", "8", "--device-preset", "EcRom"], "no device preset or model 'EcRom'"),
         (["explain", "0", "8"], "d_size is 0"),
         (["plot-device", "EcRom"], "did you mean 'EcRam'"),
-        (["plot-device", "ReRam"], "did you mean 'ReRamES' or 'ReRamSB'?"),
+        (
+            ["plot-device", "ReRam"],
+            "did you mean 'ReRamES' or 'ReRamSB' or 'ReRamArrayOM' or 'ReRam",
+        ),
         (["bench", "--no-lrtt", "--rank", "4"], "--rank is for adapters, which --no-lrtt leaves"),
         (["plot-device", "EcRom"], "presets: Idealized, "),
         (["plot-device", "EcRom"], "models: ConstantStep, "),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+import pulsora as pl
 from pulsora.training.data import Dataset
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def test_each_algorithm_gets_the_same_number_of_runs(module: Importer, tmp_path:
     made = module("compounds_study")
     args = argparse.Namespace(
         out=tmp_path, network="small", epochs=1, images=64,
-        algorithms=list(made.ALGORITHMS), cells=["EcRam"],
+        algorithms=list(made.STUDIED), cells=["EcRam"], rate=None,
     )  # fmt: skip
     study = made.Study(args)
     for pair in study.pairs:
@@ -67,6 +68,7 @@ def test_table_and_figure_have_the_seeds_of_the_best_rate(
     args = argparse.Namespace(
         out=tmp_path, network="small", epochs=1, images=64,
         algorithms=["floating point", "LRTT", "AGAD"], cells=["EcRam", "ReRamSB"],
+        rate=None,
     )  # fmt: skip
     study = made.Study(args)
     runs = [(0.1, 1, 80.0), (0.2, 1, 84.0), (0.4, 1, 83.0), (0.2, 2, 85.0), (0.4, 2, 90.0)]
@@ -84,6 +86,32 @@ def test_table_and_figure_have_the_seeds_of_the_best_rate(
     ]
     made.draw(study.scores(), tmp_path / "figure.svg")
     assert (tmp_path / "figure.svg").read_text().count('id="axes_') == 2
+
+
+def test_merged_noise_is_compared_at_one_rate(
+    module: Importer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, grid = module("compounds_study"), module("compounds_study_grid")
+    names = ["plain pulses", grid.MERGED]
+    args = argparse.Namespace(
+        out=tmp_path, network="small", epochs=1, images=64,
+        algorithms=names, cells=["EcRam", "ReRamES"], rate=0.1414,
+    )  # fmt: skip
+    study = made.Study(args)
+    steps_at_once = (grid.MERGED, "EcRam")  # steps of ReRamES are not linear in the weight
+    assert study.pairs == [("plain pulses", "EcRam"), ("plain pulses", "ReRamES"), steps_at_once]
+    wanted = study.wanted(steps_at_once)
+    assert [(each["lr"], each["seed"]) for each in wanted] == [(0.1414, n) for n in (1, 2, 3)]
+    assert study.runs() == 9
+    for setting in wanted:
+        score = 80.0 + setting["seed"]
+        study.add({"setting": setting, "accuracy": [score], "pulses_per_cell": {"pulses": 5.0}})
+    assert study.wanted(steps_at_once) == []
+    study.table()
+    line = f"| {grid.MERGED} | EcRam | 0.1414 (1) | 3 | 82.0 (81.0 ... 83.0) | pulses 5 | 0 |"
+    assert line in capsys.readouterr().out.splitlines()
+    device = grid.ALGORITHMS[grid.MERGED].config("EcRam").device
+    assert device == pl.devices.EcRam(noise_merge="batch")
 
 
 def test_the_order_of_the_correlation_experiment(module: Importer, tmp_path: Path) -> None:

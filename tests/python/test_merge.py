@@ -245,3 +245,11 @@ def test_weights_that_do_not_fit_are_refused() -> None:
     after = tile.state()
     assert before.values == after.values
     assert all(np.array_equal(before.tensors[name], after.tensors[name]) for name in before.tensors)
+
+
+def test_tiles_are_merged_by_their_adapters() -> None:
+    tile = pl.Tile(3, 4, config(), seed=1)
+    with pytest.raises(TypeError, match=r"model is a Tile; call tile.adapter.merge\(\)"):
+        pl.merge(tile)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a Tile without an adapter, so that there is nothing to"):
+        pl.merge(pl.Tile(3, 4, seed=1))  # type: ignore[arg-type]

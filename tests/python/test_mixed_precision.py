@@ -310,6 +310,7 @@ def test_tiles_that_cannot_follow_are_refused(message: str) -> None:
     [
         ({"n_x_bins": 1}, "n_x_bins is 1"),
         ({"n_d_bins": 1}, "n_d_bins is 1"),
+        ({"cells": "vector", "gamma_vec": [1.0, 2.0, 3.0]}, "gamma_vec has 3 factors"),
         ({"gamma_vec": [1.0, 2.0]}, "gamma_vec is .1, 2., but only cells = 'vector'"),
         ({"bl_max": 0}, "bl_max is 0"),
         ({"granularity": -1.0}, "granularity is -1"),

@@ -26,10 +26,40 @@ NUMBERS = {
     "ReRamSB": ("SoftBoundsReference", 0.002, 1.25, -0.75, 3.75),
 }
 
+# dw_min, its logarithm's spread, cycle noise, spreads of the bounds at 1 and -1, and write noise.
+ARRAYS = {
+    "ReRamArrayOM": (0.0949, 0.7829, 0.4158, 0.3499, 0.5695, 1.4113),
+    "ReRamArrayHfO2": (0.4622, 0.7125, 0.2174, 0.4295, 0.599, 0.5841),
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_measured_arrays_have_few_states_and_log_normal_steps(name: str) -> None:
+    device = presets.device(name.lower())
+    assert device == getattr(pl.devices, name)()
+    found = [device.dw_min, device.dw_min_dtod, device.dw_min_std]
+    found += [device.w_max_dtod, device.w_min_dtod, device.write_noise_std]
+    np.testing.assert_allclose(found, ARRAYS[name], rtol=1e-6)
+    assert (device.w_max, device.w_min, device.mult_noise) == (1.0, -1.0, False)
+    assert device.reference_std == pytest.approx(0.05)
+    assert device.subtract_symmetry_point
+    config = getattr(presets, f"{name}Single")()
+    assert config == presets.single(name)
+    # Steps at 0 without references.
+    plain = config.replace(device=device.replace(subtract_symmetry_point=False, reference_std=0.0))
+    steps = np.log(pl.Tile(200, 100, plain, seed=1).describe_cells()["step_up"])
+    assert steps.mean() == pytest.approx(np.log(device.dw_min), abs=0.02)
+    assert steps.std() == pytest.approx(device.dw_min_dtod, rel=0.02)
+    tile = pl.Tile(200, 100, config, seed=1)
+    x = np.random.default_rng(0).standard_normal((4, 100)).astype(np.float32)
+    tile.update(x, tile.forward(x), lr=0.5)
+    assert tile.statistics()["pulses"] > 0
+
 
 def test_every_preset_is_tested() -> None:
     assert set(presets.names()) == set(NUMBERS)
     assert set(presets.ONE_SIDED) == {"PCM"}
+    assert set(presets.COARSE) == set(ARRAYS)
 
 
 def test_phase_change_memory_grows_and_serves_in_pairs() -> None:

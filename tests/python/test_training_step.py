@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,114 +14,23 @@ from torch import nn
 import pulsora as pl
 from pulsora.graphs import training_step
 from pulsora.nn import AnalogConv2d, AnalogLinear
-from pulsora.optim import AnalogAdam, AnalogOptimizer, AnalogSGD
+from pulsora.optim import AnalogOptimizer, AnalogSGD
 from pulsora.training.experiment import Experiment
 from pulsora.training.run import Run
 from pulsora.training_step import TrainingStep
+from training_step_models import (
+    ADAPTER,
+    batch_of,
+    loss_fn,
+    model_of,
+    needs_gpu,
+    plain_step,
+    require_same,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-loss_fn = nn.functional.cross_entropy
-
-
-def _usable() -> bool:
-    return torch.cuda.is_available() and pl.cuda_device_count() > 0
-
-
-needs_gpu = pytest.mark.skipif(
-    not _usable(), reason="no GPU that torch and this build of Pulsora can use"
-)
-
-ADAPTER = pl.LRTTConfig(rank=2, transfer_every=3)
-CONFIGS = {
-    "one array": pl.SingleConfig(device=pl.devices.SoftBounds()),
-    "adapter": ADAPTER,
-    "adapter of the layer": ADAPTER.replace(adapter_span="layer"),
-    "computed cells": ADAPTER.replace(
-        visible=ADAPTER.visible.replace(cells="computed"),
-        fast=ADAPTER.fast.replace(cells="computed"),
-    ),
-    "mixed precision": pl.MixedPrecisionConfig(visible=pl.devices.SoftBounds(dw_min=0.01)),
-    "hardware-aware": pl.InferenceConfig(
-        modifier="add_normal", modifier_std=0.1, clip="gaussian", clip_sigma=2.0
-    ),
-    "noise model in training": pl.InferenceConfig(
-        noise_model=pl.noise_models.PCMLike(), modifier="noise_model", modifier_every="step"
-    ),
-}
-
-
-def _model(device: str, config: pl.TileConfig = ADAPTER) -> nn.Sequential:
-    torch.manual_seed(3)
-    return nn.Sequential(
-        AnalogLinear(
-            12, 8, config=config, seed=1, max_input_size=5, max_output_size=4, device=device
-        ),
-        nn.BatchNorm1d(8, device=device),
-        nn.Tanh(),
-        AnalogLinear(8, 7, config=config, seed=2, device=device),
-        nn.ReLU(),
-        nn.Linear(7, 4, device=device),
-    )
-
-
-def _batch(step: int, device: str, rows: int = 10) -> tuple[torch.Tensor, torch.Tensor]:
-    generator = torch.Generator().manual_seed(step)
-    x = torch.randn(rows, 12, generator=generator)
-    return x.to(device), torch.randint(4, (rows,), generator=generator).to(device)
-
-
-def _plain(
-    model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, target: torch.Tensor
-) -> torch.Tensor:
-    optimizer.zero_grad()
-    loss = loss_fn(model(x), target)
-    loss.backward()
-    optimizer.step()
-    return loss.detach()
-
-
-def _require_same(one: nn.Module, other: nn.Module) -> None:
-    states = one.state_dict(), other.state_dict()
-    assert states[0].keys() == states[1].keys()
-    assert [name for name in states[0] if not torch.equal(states[0][name], states[1][name])] == []
-
-
-@pytest.mark.filterwarnings("ignore:analog layers ignore momentum")
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
-def test_property_37_steps_have_the_bits_of_the_plain_loop(
-    device: str, config: pl.TileConfig, optimiser: str
-) -> None:
-    """A scheduler, an evaluation and a smaller batch in between, with transfers and without."""
-    models = [_model(device, config) for _ in range(2)]
-    make = {
-        "sgd": lambda model: AnalogSGD(model.parameters(), lr=0.1, momentum=0.9),
-        "adam": lambda model: AnalogAdam(model.parameters(), lr=0.01, analog_lr=0.01),
-    }[optimiser]
-    optimizers = [make(model) for model in models]
-    schedules = [torch.optim.lr_scheduler.StepLR(each, 7, gamma=0.5) for each in optimizers]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warnings.filterwarnings("ignore", message="a layer of InferenceConfig is evaluated")
-        step = TrainingStep(models[0], optimizers[0], loss_fn)
-        for number in range(18):
-            batch = _batch(number, device, 6 if number == 9 else 10)
-            loss = step(*batch)
-            assert torch.equal(loss, _plain(models[1], optimizers[1], *batch)), number
-            for schedule in schedules:
-                schedule.step()
-            if number == 11:
-                for model in models:
-                    model.eval()
-                    model(batch[0])
-                    model.train()
-    assert step.plain_because is None
-    assert (step.recorded_shapes > 0) == (device == "cuda")
-    _require_same(*models)
 
 
 @needs_gpu
@@ -134,18 +42,18 @@ def test_steps_on_a_gpu_that_is_not_the_current_one(*, analog: bool) -> None:
     def made() -> nn.Module:
         torch.manual_seed(4)
         digital = nn.Sequential(nn.Linear(12, 7), nn.ReLU(), nn.Linear(7, 4)).to(device)
-        return _model(device) if analog else digital
+        return model_of(device) if analog else digital
 
     models = [made(), made()]
     optimizers = [AnalogSGD(model.parameters(), lr=0.1) for model in models]
     step = TrainingStep(models[0], optimizers[0], loss_fn)
     with torch.cuda.device(0):
         for number in range(8):
-            batch = _batch(number, device)
-            assert torch.equal(step(*batch), _plain(models[1], optimizers[1], *batch)), number
+            batch = batch_of(number, device)
+            assert torch.equal(step(*batch), plain_step(models[1], optimizers[1], *batch)), number
     assert step.plain_because is None
     assert step.recorded_shapes > 0
-    _require_same(*models)
+    require_same(*models)
 
 
 @needs_gpu
@@ -166,7 +74,7 @@ def test_property_37_a_convolution_and_clipping() -> None:
 
     step = TrainingStep(models[0], optimizers[0], loss_fn, before_step=lambda: clip(models[0]))
     for number in range(8):
-        x, target = _batch(number, "cuda", 3)
+        x, target = batch_of(number, "cuda", 3)
         x = x.repeat(1, 2)[:, :16].reshape(3, 1, 4, 4)
         step(x, target)
         optimizers[1].zero_grad()
@@ -175,40 +83,40 @@ def test_property_37_a_convolution_and_clipping() -> None:
         optimizers[1].step()
     assert step.plain_because is None
     assert step.recorded_shapes > 0
-    _require_same(*models)
+    require_same(*models)
 
 
 @needs_gpu
 def test_property_37_a_step_goes_on_where_a_state_was_loaded() -> None:
-    one, other = _model("cuda"), _model("cuda")
+    one, other = model_of("cuda"), model_of("cuda")
     steps = [TrainingStep(m, AnalogSGD(m.parameters(), lr=0.1), loss_fn) for m in (one, other)]
     for number in range(6):
-        steps[0](*_batch(number, "cuda"))
+        steps[0](*batch_of(number, "cuda"))
     saved = copy.deepcopy(one.state_dict())
     for number in range(6, 10):
-        steps[0](*_batch(number, "cuda"))
+        steps[0](*batch_of(number, "cuda"))
     for number in range(20, 25):
-        steps[1](*_batch(number, "cuda"))
+        steps[1](*batch_of(number, "cuda"))
     other.load_state_dict(saved)
     for number in range(6, 10):
-        steps[1](*_batch(number, "cuda"))
+        steps[1](*batch_of(number, "cuda"))
     assert steps[1].plain_because is None
-    _require_same(one, other)
+    require_same(one, other)
 
 
 @needs_gpu
 def test_a_recorded_step_leaves_gradients_and_uses_frozen_flags() -> None:
-    model = _model("cuda")
+    model = model_of("cuda")
     step = TrainingStep(model, AnalogSGD(model.parameters(), lr=0.1), loss_fn)
     for number in range(4):
-        step(*_batch(number, "cuda"))
+        step(*batch_of(number, "cuda"))
     assert model[5].weight.grad.abs().sum() > 0
     assert model[0].analog_weight.grad is None
     model[5].requires_grad_(requires_grad=False)
     frozen = model[5].weight.clone()
     weights = model[0].weight.detach()
     for number in range(4, 8):
-        step(*_batch(number, "cuda"))
+        step(*batch_of(number, "cuda"))
     assert torch.equal(frozen, model[5].weight)
     assert not torch.equal(weights, model[0].weight)
 
@@ -219,19 +127,19 @@ def test_what_cannot_be_recorded_runs_plainly_with_a_reason() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x * float(x.sum().cpu() > 0)
 
-    hooked = _model("cuda")
+    hooked = model_of("cuda")
     hooked[2].register_forward_hook(lambda *_: None)
     for extra, reason in (
         (Waits(), "captur"),
         (hooked, "hook"),
     ):
-        model = extra if extra is hooked else nn.Sequential(_model("cuda"), extra)
+        model = extra if extra is hooked else nn.Sequential(model_of("cuda"), extra)
         step = TrainingStep(model, AnalogSGD(model.parameters(), lr=0.1), loss_fn)
         for number in range(2):
-            step(*_batch(number, "cuda"))
+            step(*batch_of(number, "cuda"))
         with pytest.warns(RuntimeWarning, match="plain loop"):
-            step(*_batch(2, "cuda"))
-        assert torch.isfinite(step(*_batch(3, "cuda")))
+            step(*batch_of(2, "cuda"))
+        assert torch.isfinite(step(*batch_of(3, "cuda")))
         assert step.plain_because is not None
         assert reason in step.plain_because
 
@@ -275,7 +183,7 @@ def test_when_a_step_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_step, "random_numbers", lambda _: (1, drawn[0]))
     monkeypatch.setattr(torch.cuda.CUDAGraph, "raw_cuda_graph", None, raising=False)
     monkeypatch.setattr(_Graph, "made", made := [])
-    model = _model("cpu")
+    model = model_of("cpu")
     optimizer = AnalogSGD(model.parameters(), lr=0.1)
     step = TrainingStep(model, optimizer, loss_fn)
 
@@ -283,7 +191,7 @@ def test_when_a_step_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
         """The records made meanwhile: with the digital step, or without it."""
         before = len(made)
         for number in range(count):
-            step(*_batch(number, "cpu"))
+            step(*batch_of(number, "cpu"))
         return made[before:]
 
     assert steps(2) == []
@@ -308,11 +216,11 @@ def test_when_a_step_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert steps(30) == [False]
     optimizer.param_groups[0]["lr"] = 0.01  # that of pulses alone is no constant
     assert steps(30) == []
-    step(*_batch(1, "cpu", rows=4))
+    step(*batch_of(1, "cpu", rows=4))
     assert len(made) == 8
     model[1].train()
     drawing = model[2].register_forward_hook(lambda *_: drawn.__setitem__(0, drawn[0] + 1))
-    step(*_batch(1, "cpu"))  # finds out
+    step(*batch_of(1, "cpu"))  # finds out
     drawing.remove()
     with pytest.warns(RuntimeWarning, match="random numbers of torch"):
         steps(2)
@@ -333,17 +241,17 @@ def test_reinits_that_wait_are_not_recorded(
         tile.adapter.set_reinit_vectors(np.eye(2, 12, dtype=np.float32))
     step = TrainingStep(layer, AnalogSGD(layer.parameters(), lr=0.1), loss_fn)
     for number in range(2):
-        step(*_batch(number, "cpu"))
+        step(*batch_of(number, "cpu"))
     if every == 0:
-        step(*_batch(2, "cpu"))
+        step(*batch_of(2, "cpu"))
         assert step.plain_because is None
         return
     with pytest.warns(RuntimeWarning, match="'orthogonal' or 'svd' wait for the GPU"):
-        step(*_batch(2, "cpu"))
+        step(*batch_of(2, "cpu"))
 
 
 def test_other_optimisers_are_refused() -> None:
-    model = _model("cpu")
+    model = model_of("cpu")
     with pytest.raises(TypeError, match=r"pulsora\.optim"):
         TrainingStep(model, torch.optim.SGD([nn.Parameter(torch.zeros(1))]), loss_fn)
 
@@ -353,20 +261,20 @@ def test_a_hook_of_a_parameter_is_not_lost_in_a_record(monkeypatch: pytest.Monke
     monkeypatch.setattr(training_step, "RecordedStep", _Graph)
     monkeypatch.setattr(training_step, "random_numbers", lambda _: (0, 0))
     monkeypatch.setattr(torch.cuda.CUDAGraph, "raw_cuda_graph", None, raising=False)
-    model = _model("cpu")
+    model = model_of("cpu")
     step = TrainingStep(model, AnalogSGD(model.parameters(), lr=0.1), loss_fn)
     for number in range(4):
-        step(*_batch(number, "cpu"))
+        step(*batch_of(number, "cpu"))
     model[0].bias.register_hook(lambda gradient: 2 * gradient)
-    step(*_batch(4, "cpu"))
+    step(*batch_of(4, "cpu"))
     with pytest.warns(RuntimeWarning, match="parameters have hooks"):
-        step(*_batch(5, "cpu"))
+        step(*batch_of(5, "cpu"))
 
 
 def test_what_is_no_step_is_refused_by_name() -> None:
-    model = _model("cpu")
+    model = model_of("cpu")
     optimizer = AnalogSGD(model.parameters(), lr=0.1)
-    x, target = _batch(0, "cpu")
+    x, target = batch_of(0, "cpu")
     step = TrainingStep(model, optimizer, loss_fn)
     for batch in ((), (x,), ((x, target),), ({"x": x}, target)):
         with pytest.raises(TypeError, match=r"a step takes tensors, as step\(x, target\)"):
@@ -377,16 +285,16 @@ def test_what_is_no_step_is_refused_by_name() -> None:
         TrainingStep(model, optimizer, None)
     with pytest.raises(TypeError, match="amp = 'no': write True"):
         TrainingStep(model, optimizer, loss_fn, amp="no")
-    others = AnalogSGD(_model("cpu").parameters(), lr=0.1)
+    others = AnalogSGD(model_of("cpu").parameters(), lr=0.1)
     with pytest.raises(ValueError, match="optimizer has no parameter of the model"):
         TrainingStep(model, others, loss_fn)
 
 
 def test_any_digital_optimiser_will_do() -> None:
-    model = _model("cpu")
+    model = model_of("cpu")
     optimizer = AnalogOptimizer(torch.optim.AdamW, model.parameters(), lr=1e-2, analog_lr=1e-2)
     step = TrainingStep(model, optimizer, loss_fn)
-    losses = [float(step(*_batch(0, "cpu"))) for _ in range(30)]
+    losses = [float(step(*batch_of(0, "cpu"))) for _ in range(30)]
     assert losses[-1] < losses[0]
 
 
@@ -404,11 +312,11 @@ def test_a_run_on_a_gpu_is_resumed_on_the_cpu(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
 def test_mixed_precision_is_that_of_the_loop_with_autocast(device: str) -> None:
-    models = [_model(device) for _ in range(2)]
+    models = [model_of(device) for _ in range(2)]
     optimizers = [AnalogSGD(each.parameters(), lr=0.1) for each in models]
     step = pl.training_step.TrainingStep(models[0], optimizers[0], loss_fn, amp=True)
     for number in range(8):
-        x, target = _batch(number, device)
+        x, target = batch_of(number, device)
         optimizers[1].zero_grad()
         with torch.autocast(device, dtype=torch.bfloat16):
             output = models[1](x)

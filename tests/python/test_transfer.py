@@ -12,7 +12,6 @@ from recorded_cases import TOLERANCE, cases, inputs
 from transfer_cases import EXACT_READ, arrays_of, config_of, difference, to_meet
 
 DETERMINISTIC = [case for case in cases("transfer") if "repeats" not in case]
-STOCHASTIC = [case for case in cases("transfer") if "repeats" in case]
 
 
 def names(listed: list[dict[str, Any]]) -> list[str]:
@@ -36,50 +35,6 @@ def test_recorded_results_without_noise(case: dict[str, Any]) -> None:
                 off = difference(found, expected[n + 1][key])
                 worst[key] = max(worst[key], off)
     assert min(worst.values()) <= TOLERANCE, worst
-
-
-def moments(case: dict[str, Any], runs: int) -> tuple[np.ndarray, np.ndarray]:
-    x, d, weights = inputs(case)
-    config = config_of(case)
-    batch = case["inputs"]["m_batch"]
-    ends = []
-    for run in range(runs):
-        tile = pl.Tile(*weights.shape, config, seed=1000 + run)
-        tile.weights = weights
-        for first in range(0, len(x), batch):
-            tile.update(x[first : first + batch], d[first : first + batch], lr=case["lr"])
-        ends.append(tile.weights)
-    return np.mean(ends, axis=0), np.var(ends, axis=0, ddof=1)
-
-
-def check_moments(case: dict[str, Any], runs: int) -> None:
-    """Means and variances of W over `runs` runs agree with the recorded ones within 5 sigma.
-
-    Cells at a bound have no normal distribution: 2 % of the recorded variance, and 1e-3 of a
-    weight, are left to them.
-    """
-    wanted = case.get("corrected", case)["expected"]
-    mean, var = moments(case, runs)
-    repeats = case.get("corrected", case)["repeats"]
-    w = {k: np.array(v) for k, v in wanted["W"].items()}
-    error = np.sqrt(var / runs + w["var"] / repeats) + 2e-4
-    assert (np.abs(mean - w["mean"]) <= 5 * error).all()
-    spread = np.sqrt(2 * var**2 / runs + 2 * w["var"] ** 2 / repeats) + 0.02 * w["var"] + 1e-6
-    assert (np.abs(var - w["var"]) <= 8 * spread).all()
-
-
-QUICK = [case for case in STOCHASTIC if case["name"] in ("s_ttv1", "s_cttv2_auto", "s_agad")]
-
-
-@pytest.mark.parametrize("case", QUICK, ids=names(QUICK))
-def test_recorded_moments(case: dict[str, Any]) -> None:
-    check_moments(case, 60)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("case", STOCHASTIC, ids=names(STOCHASTIC))
-def test_recorded_moments_of_many_runs(case: dict[str, Any]) -> None:
-    check_moments(case, 400)
 
 
 # --- splits, states, schedules
@@ -230,17 +185,6 @@ def test_bad_settings_name_the_remedy(name: str) -> None:
     settings, message = BAD[name]
     with pytest.raises(pl.ConfigError, match=message):
         pl.Tile(4, 5, pl.TransferConfig(visible=CELLS, **({"fast": [CELLS]} | settings)), seed=1)
-
-
-def test_presets_have_the_published_settings() -> None:
-    agad = pl.presets.EcRamAGAD()
-    assert (agad.buffer, agad.auto_granularity, agad.update.desired_bl) == ("dynamic", 750, 31)
-    assert not agad.in_chop_random
-    assert agad.tail_weightening == 50
-    ttv2 = pl.presets.ReRamSBTTv2()
-    assert (ttv2.in_chop_prob, ttv2.fast_lr, ttv2.auto_scale) == (0.0, 0.5, True)
-    assert ttv2.visible.subtract_symmetry_point
-    assert pl.presets.EcRamChoppedTTv2().fast_lr == 1.0
 
 
 # --- identities

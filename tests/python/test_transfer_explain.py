@@ -1,4 +1,4 @@
-"""What explain() says about chains of arrays, beside what updates do."""
+"""Values of explain() for chains of arrays, beside what updates do."""
 
 from __future__ import annotations
 

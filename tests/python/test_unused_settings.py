@@ -205,7 +205,7 @@ def test_ranges_that_no_layer_calibrates_and_thresholds_in_the_wrong_order_are_r
         pl.Tile(3, 4, pl.MixedPrecisionConfig(visible=CELLS, forward=reads), seed=1)
     with pytest.raises(pl.ConfigError, match=r"refresh_lower_thres is 0\.\d+, above refresh_upper"):
         pl.OneSidedConfig(refresh_lower_thres=0.9)
-    with pytest.raises(pl.ConfigError, match="transfer_max_pulses is 5, which .*'verified' does"):
+    with pytest.raises(pl.ConfigError, match=r"transfer_max_pulses is 5, which .*'verified' does"):
         pl.Tile(3, 4, pl.LRTTConfig(transfer_mode="verified", transfer_max_pulses=5), seed=1)
 
 

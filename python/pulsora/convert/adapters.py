@@ -10,6 +10,7 @@ from pulsora._internal.batches import inputs_of
 from pulsora._internal.modules import require_module
 from pulsora.convert.arrays import layers_of_arrays
 from pulsora.convert.unreachable import Inputs, Unreachable
+from pulsora.tile import Tile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,11 +51,19 @@ def merge(
         than the tolerance. With batches there are up to three transfers.
 
     Raises:
-        TypeError: If batches are none.
+        TypeError: If batches are none; for a tile, whose adapter is merged by
+            `tile.adapter.merge()`.
         ValueError: If no layer has an adapter. With batches, also if the model is in training mode,
             if a layer's transfers are not made by program and verify, if its inputs are not finite
             or all 0, or if several processes train it. Nothing has changed then.
     """
+    if isinstance(model, Tile):
+        raise TypeError(
+            "model is a Tile; call tile.adapter.merge(), or give a torch.nn.Module with LRTT layers"
+            if model.adapter is not None
+            else "model is a Tile without an adapter, so that there is nothing to merge: W is the "
+            "whole weight already"
+        )
     require_module(model)
     arrays = {
         name: layer.tiles

@@ -8,6 +8,7 @@ the weights. It is named `devices/MODEL/PULSE_TYPE`, `compounds/NAME`, `noise_mo
 from __future__ import annotations
 
 import hashlib
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -95,7 +96,10 @@ def config_of(name: str) -> TileConfig:
     for kind, facts in _core.schema()["compounds"].items():
         settings = {kind: {}, **facts["variants"]}.get(rest)
         if settings is not None:
-            return TileConfig.from_dict({"kind": kind, **_complete(facts["fields"], settings)})
+            complete = {"kind": kind, **_complete(facts["fields"], settings)}
+            with warnings.catch_warnings():  # what other settings make idle takes its default
+                warnings.filterwarnings("ignore", message=".*has no effect beside the other")
+                return TileConfig.from_dict(complete)
     raise KeyError(f"this build has no {name}")
 
 

@@ -125,9 +125,11 @@ def calibrate_outputs(
 
     Raises:
         ValueError: As of `calibrate`, and for a bad `per`; nothing has changed then.
-        StateError: If a layer lacks its input range.
+        StateError: If a layer lacks its input range; nothing has changed then.
     """
     layers = _layers(model, quantile)
+    for layer in layers.values():
+        layer.require_range()
     if per not in ("layer", "tile", "slice", "output"):
         raise ValueError(f"per = {per!r}: write 'layer', 'tile', 'slice' or 'output'")
     for name, layer in layers.items():

@@ -92,3 +92,18 @@ def test_numbers_of_a_stale_tile_are_refused() -> None:
     array.drift(3600.0)
     assert array.statistics() == found
     assert array.compensation == factors
+
+
+def test_a_write_through_data_goes_unnoticed_as_the_docs_say() -> None:
+    x = torch.linspace(-1, 1, 12).reshape(2, 6)
+    model = pl.program(model_of(), 2)
+    before = model(x)
+    model[2].weight.data.mul_(2.0)
+    pl.drift(model, 0.0)
+    assert torch.equal(model(x), before)
+    pl.program(model, 2)
+    assert not torch.equal(model(x), before)
+    with torch.no_grad():
+        model[2].weight.mul_(0.5)
+    with pytest.raises(pl.StateError, match=STALE):
+        model(x)

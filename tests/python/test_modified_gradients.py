@@ -82,7 +82,12 @@ def test_property_63_gradients_of_inputs_and_weights_are_differences(
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"drop_connect": 0.2}, {"modifier": "noise_model"}, {"clip": "learned", "clip_sigma": 2.0}],
+    [
+        {},
+        {"drop_connect": 0.2},
+        {"modifier": "noise_model"},
+        {"clip": "learned", "clip_sigma": 2.0},
+    ],
 )
 @pytest.mark.parametrize("kind", ["linear", "conv"])
 def test_property_63_gradients_accumulated_in_a_step_are_those_of_one_batch(

@@ -24,7 +24,7 @@ def layer_of() -> Any:  # noqa: ANN401
 
 
 def splits(x: torch.Tensor) -> dict[str, list[torch.Tensor]]:
-    """The same samples in several batches."""
+    """Batches of the same samples, cut in several ways."""
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(3))
     return {
         "whole": [x],

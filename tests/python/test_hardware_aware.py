@@ -52,19 +52,17 @@ def case_name(case: dict[str, Any]) -> str:
     return "-".join(map(str, case["arguments"].values()))
 
 
-@pytest.mark.parametrize(
-    "case",
-    [case for case in CASES["modifiers"] if "copy_last_column" not in case["arguments"]],
-    ids=case_name,
-)
+@pytest.mark.parametrize("case", CASES["modifiers"], ids=case_name)
 def test_property_63_modifiers_have_the_recorded_moments(case: dict[str, Any]) -> None:
     # N = 1000 reads against 4000 recorded ones: five standard errors, of which a drop of weights
     # has larger ones for its standard deviation.
     config = pl.InferenceConfig(forward=PERFECT, **settings_of(case["arguments"]))
-    tile = pl.Tile(*WEIGHTS.shape, config, seed=2)
-    tile.weights = WEIGHTS
+    # A last column that the peer leaves out, of the largest weight as well, is not read here.
+    columns = WEIGHTS.shape[1] - bool(case["arguments"].get("copy_last_column"))
+    tile = pl.Tile(WEIGHTS.shape[0], columns, config, seed=2)
+    tile.weights = WEIGHTS[:, :columns]
     read = np.stack([seen_in_training(tile) for _ in range(REPEATS)]).astype(np.float64)
-    mean, std = np.array(case["mean"]), np.array(case["std"])
+    mean, std = (np.array(case[name])[:, :columns] for name in ("mean", "std"))
     error = std * math.sqrt(1 / REPEATS + 1 / RECORDED_REPEATS)
     assert (np.abs(read.mean(axis=0) - mean) <= 5 * error + 3e-6).all()
     assert (np.abs(read.std(axis=0) - std) <= 10 * error + 3e-6).all()

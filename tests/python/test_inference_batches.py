@@ -261,3 +261,33 @@ def test_readaptation_checks_first(settings: dict[str, Any], message: str) -> No
     assert model[0].tiles is model[0].held.array
     for tile in pl.inference.programmed_tiles(model):
         assert tile.programming.point == (5, 0.0, 0, 0)
+
+
+def test_a_metric_that_is_nan_names_programming_and_time() -> None:
+    model = model_of()
+    x = torch.linspace(-1, 1, 18).reshape(3, 6)
+    pl.drift(pl.program(model, 4), 10.0)
+    before = model(x)
+    calls = []
+
+    def metric(y: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+        calls.append(1)
+        return y[:, 0] * (float("nan") if len(calls) == 4 else 1.0)
+
+    with pytest.raises(
+        ValueError, match=r"gave nan for programming 7 of chip 0 at 3600 s; leave .*program\(model"
+    ):
+        pl.inference.evaluate(
+            model, [(x, x)], metric=metric, times=["1 s", "1 h"], programmings=[3, 7]
+        )
+    pl.drift(model, 10.0)
+    assert torch.equal(model(x), before)
+
+
+def test_a_metric_may_have_as_many_numbers_for_each_sample() -> None:
+    model = model_of()
+    x = torch.linspace(-1, 1, 18).reshape(3, 6)
+    settings = {"times": ["1 s", "1 h"], "programmings": 2}
+    flat = pl.inference.evaluate(model, [(x, x)], metric=lambda y, _: y.flatten(), **settings)
+    mean = pl.inference.evaluate(model, [(x, x)], metric=lambda y, _: y.mean(1), **settings)
+    assert abs(flat.values - mean.values).max() < 1e-6

@@ -212,6 +212,16 @@ MODELS: list[tuple[str, Callable[[torch.nn.Module], object], str]] = [
         "the metric gave 3 numbers for 4 samples",
     ),
     (
+        "a metric of several numbers",
+        lambda m: pl.inference.evaluate(m, BATCHES, metric=lambda y, _: y),
+        "the metric gave a tensor of shape [4, 3]; it must give one number for each sample: take",
+    ),
+    (
+        "a metric of complex numbers",
+        lambda m: pl.inference.evaluate(m, BATCHES, metric=lambda y, _: torch.fft.fft(y)[:, 0]),
+        "the metric gave complex numbers, torch.complex64; it must give real ones",
+    ),
+    (
         "a share of a programming",
         lambda m: pl.inference.evaluate(m, BATCHES, programmings=1.5),  # type: ignore[arg-type]
         "programmings = 1.5: give a whole number, or a list of numbers",

@@ -232,3 +232,23 @@ def test_a_loaded_range_is_checked() -> None:
         layer(x)
     layer.load_state_dict(state)
     assert layer(x).isfinite().all()
+
+
+def test_a_range_is_asked_for_before_errors_and_ranges_of_outputs_are_measured() -> None:
+    layer = ranged().eval()
+    x = torch.from_numpy(inputs(400))
+    before = copy.deepcopy(layer.config)
+    for call in (pl.inference.explain, lambda m, x: pl.inference.calibrate_outputs(m, [x])):
+        with pytest.raises(pl.StateError, match=r"has the input range 0; call .*calibrate"):
+            call(layer, x)
+    assert layer.config == before
+    assert layer.input_range.item() == 0.0
+    pl.inference.calibrate(layer, [x], rule="max")
+    found = pl.inference.calibrate_outputs(layer, [x], quantile=1.0)[""]
+    sums = []
+    w = layer.weight.detach()
+    for lines in (slice(0, 10), slice(10, 20)):  # a tile each
+        scaled = w[:, lines] / w[:, lines].abs().amax(dim=1, keepdim=True)
+        sums.append((x[:, lines] / layer.input_range.item() @ scaled.T).abs().max().item())
+    assert found == pytest.approx(max(sums), rel=2e-2)  # inputs are rounded
+    assert pl.inference.explain(layer, x).totals[""] < 0.5

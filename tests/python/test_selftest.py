@@ -80,6 +80,12 @@ def test_every_model_compound_and_noise_model_has_golden_bits() -> None:
         assert f"compounds/{kind}" in hashes
     noise = [hashes[f"noise_models/{model}"] for model in noise_models.MODELS]
     assert len(set(noise)) == len(noise)  # each tells its model from the others
+    cells = {name: value for name, value in hashes.items() if name.startswith("cells/")}
+    assert len(cells) == 6 * len(noise)
+    for model in noise_models.MODELS:  # each cell tells itself from the others, too
+        of_model = {value for name, value in cells.items() if name.endswith(f"/{model}")}
+        # Shift is exact by default, so that a column of cells is as good as a digital reference.
+        assert len(of_model - set(noise)) == (5 if model == "Shift" else 6)
     compounds = [value for name, value in hashes.items() if name.startswith("compounds/")]
     assert len(set(compounds)) == len(compounds)
 

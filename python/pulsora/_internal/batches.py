@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-__all__ = ["hits", "inputs_of", "pair_of", "require_pairs"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["hits", "inputs_of", "of_samples", "pair_of", "require_pairs"]
 
 
 def inputs_of(batches: object) -> Iterator[Any]:
@@ -76,6 +79,42 @@ def hits(y: Any, wanted: Any) -> torch.Tensor:  # noqa: ANN401
         )
     same: torch.Tensor = found == wanted
     return same
+
+
+def of_samples(
+    metric: str | Callable[[Any, torch.Tensor], torch.Tensor] | None,
+    y: Any,  # noqa: ANN401
+    wanted: torch.Tensor,
+) -> torch.Tensor:
+    """Returns the metric of each sample; without a function, whether it is a hit.
+
+    Raises:
+        ValueError: Unless the metric gives real numbers [samples], or as many for each sample.
+    """
+    if metric is None or isinstance(metric, str):
+        return hits(y, wanted).float()
+    found: object = metric(y, wanted)
+    if not isinstance(found, torch.Tensor) or found.ndim == 0:
+        raise ValueError(
+            f"the metric gave {type(found).__name__} of no dimension; it must give a tensor "
+            "with one number for each sample (a loss: reduction='none')"
+        )
+    if found.ndim > 1:
+        raise ValueError(
+            f"the metric gave a tensor of shape {list(found.shape)}; it must give one number for "
+            "each sample: take the mean over the other dimensions, or flatten() them"
+        )
+    if found.is_complex():
+        raise ValueError(
+            f"the metric gave complex numbers, {found.dtype}; it must give real ones, such as "
+            "their abs()"
+        )
+    if len(found) % max(len(wanted), 1):
+        raise ValueError(
+            f"the metric gave {len(found)} numbers for {len(wanted)} samples; it must give one for "
+            "each sample, or as many for each"
+        )
+    return found
 
 
 def _require_iterable(batches: object, wanted: str) -> None:

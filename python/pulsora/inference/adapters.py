@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pulsora._internal.batches import hits, pair_of, require_pairs
+from pulsora._internal.batches import of_samples, pair_of, require_pairs
 from pulsora._internal.checks import is_whole
 from pulsora._internal.text_tables import aligned
 from pulsora._internal.times import described, listed, seconds
@@ -130,8 +130,8 @@ def readapt(
         TypeError: For a loss, metric or optimizer that is none, for batches that are no pairs, and
             unless what the metric is taken of can be gone through again and again.
         ValueError: If there are no times or steps, if times descend, if the model has no layer of
-            InferenceConfig and no array with a retention, or if a layer of InferenceConfig has a
-            weight that is not frozen.
+            InferenceConfig and no array with a retention, if a layer of InferenceConfig has a
+            weight that is not frozen, or if the metric gives no real number per sample.
         ConfigError: For a time for which a noise model has no numbers; nothing has changed then.
     """
     after = [seconds(time) for time in listed("times", times)]
@@ -221,7 +221,7 @@ def _mean(
     total, samples = 0.0, 0
     for x, wanted in map(pair_of, batches):
         y = called(model, x)
-        found = hits(y, wanted) if metric is None else metric(y, wanted)
+        found = of_samples(metric, y, wanted)
         total += float(found.double().sum())
         samples += found.numel()
     if samples == 0:

@@ -125,9 +125,9 @@ def calibrate_outputs(
 
     Raises:
         ValueError: As of `calibrate`, and for a bad `per`; nothing has changed then.
-        StateError: If a layer lacks its input range.
+        StateError: If a layer lacks its input range; nothing has changed then.
     """
-    layers = _layers(model, quantile)
+    layers = _layers(model, quantile, is_ranged=True)
     if per not in ("layer", "tile", "slice", "output"):
         raise ValueError(f"per = {per!r}: write 'layer', 'tile', 'slice' or 'output'")
     for name, layer in layers.items():
@@ -188,7 +188,9 @@ def _set_gains(
         array.adc_gains = np.minimum(largest / np.array(limits), _MOST_GAIN)
 
 
-def _layers(model: nn.Module, quantile: float) -> dict[str, AnalogModule]:
+def _layers(
+    model: nn.Module, quantile: float, *, is_ranged: bool = False
+) -> dict[str, AnalogModule]:
     """Returns the layers of a model that can be calibrated, by name."""
     require_module(model)
     require_share("quantile", quantile)
@@ -200,6 +202,8 @@ def _layers(model: nn.Module, quantile: float) -> dict[str, AnalogModule]:
     for name, layer in layers.items():
         if layer.config.forward.is_perfect:  # type: ignore[attr-defined]
             raise ValueError(f"layer '{name}' reads perfectly, and has no converters with a range")
+        if is_ranged:
+            layer.require_range()
     return layers
 
 

@@ -62,6 +62,9 @@ def save_conductances(
     where = Path(folder)
     if not where.is_dir():
         raise FileNotFoundError(f"folder '{where}' does not exist; make it first")
+    for layer in layers.values():
+        held: Any = layer.held
+        held.require_current(layer.carrier)
     tensors: dict[str, np.ndarray] = {}
     places: dict[str, Any] = {"format": _FORMAT, "which": which, "layers": {}}
     csvs: dict[Path, bytes] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 
 from pulsora import _core
-from pulsora._internal.batches import hits, pair_of, require_pairs
+from pulsora._internal.batches import of_samples, pair_of, require_pairs
 from pulsora._internal.checks import is_whole, require_share
 from pulsora._internal.progress import Shown
 from pulsora._internal.times import listed, seconds
@@ -87,8 +88,8 @@ def evaluate(
             DataLoader without shuffling. Targets are on the device of the outputs. An input that
             is a dict gives the names of the model's arguments.
         metric: "accuracy", the share of samples whose largest output (or `logits`) is the target's
-            class; or a function of outputs and targets that gives one number for each sample, whose
-            mean is taken.
+            class; or a function of outputs and targets that gives one number for each sample, or as
+            many for each one after another (such as one for each token), whose mean is taken.
         times: Seconds since the end of programming, or texts such as "1 day".
         programmings: Number of programmings of a chip, which are numbered from 0, or their numbers.
         chips: Number of chips, each with stuck devices, spreads of its converters and programming
@@ -109,7 +110,8 @@ def evaluate(
         ValueError: If the model has no layer of InferenceConfig and no array with a retention, or
             is in training mode, for a bad setting, if there are no samples, times or programmings,
             if there are several chips without a programmed layer, or if the targets have another
-            shape than the classes, or the metric gives no number per sample.
+            shape than the classes, or the metric gives no number per sample, complex numbers, or
+            NaN.
         ConfigError: For a time for which a noise model has no numbers, before anything changes.
         InputError: If a weight is not finite.
     """
@@ -146,6 +148,7 @@ def evaluate(
                     select_ages(gates, [group[0][1]], 1)
                     prepare(model)
                 found += _measured(model, batches, metric, [time for _, time in group], samples)
+                _require_numbers(found[start:], group, chip)
                 shown.add(len(group))
             columns = slice(chip * len(numbers), (chip + 1) * len(numbers))
             values[:, columns] = np.array(found).reshape(len(numbers), len(after)).T
@@ -231,7 +234,7 @@ def _measured(
         for x, wanted in [pair] if samples is None else pieces(*pair, samples):
             select_ages(gates, times, len(wanted))
             parts = _parts(called(model, folded(x, count)), count)
-            found = [_of_samples(metric, part, wanted) for part in parts]
+            found = [of_samples(metric, part, wanted) for part in parts]
             sums = torch.stack([each.double().sum() for each in found])
             totals = sums if totals is None else totals + sums
             seen += found[0].numel()
@@ -242,26 +245,16 @@ def _measured(
     return [total / seen for total in totals.tolist()]
 
 
-def _of_samples(
-    metric: str | Callable[[Any, Tensor], Tensor],
-    y: Any,  # noqa: ANN401
-    wanted: Tensor,
-) -> Tensor:
-    """Returns the metric of each sample."""
-    if isinstance(metric, str):
-        return hits(y, wanted).float()
-    found: object = metric(y, wanted)
-    if not isinstance(found, torch.Tensor) or found.ndim == 0:
-        raise ValueError(
-            f"the metric gave {type(found).__name__} of no dimension; it must give a tensor "
-            "with one number for each sample (a loss: reduction='none')"
-        )
-    if len(found) % max(len(wanted), 1):
-        raise ValueError(
-            f"the metric gave {len(found)} numbers for {len(wanted)} samples; it must give one for "
-            "each sample, or as many for each"
-        )
-    return found
+def _require_numbers(found: list[float], points: list[tuple[int, float]], chip: int) -> None:
+    """Raises ValueError if a mean of the metric is NaN."""
+    for value, (number, time) in zip(found, points, strict=True):
+        if math.isnan(value):
+            raise ValueError(
+                f"the metric gave nan for programming {number} of chip {chip} at {time:g} s; leave "
+                "out samples for which it has no value, or look at the outputs after "
+                f"pulsora.program(model, {number}, chip={chip}) and "
+                f"pulsora.drift(model, {time:g})"
+            )
 
 
 def _parts(y: Any, count: int) -> list[Any]:  # noqa: ANN401

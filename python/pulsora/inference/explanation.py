@@ -161,6 +161,7 @@ def explain(
     Raises:
         ValueError: If the model has no layer of InferenceConfig or is in training mode.
         ConfigError: For a time for which a noise model has no numbers.
+        StateError: If weights changed after they were programmed, or a layer lacks its input range.
     """
     layers = layers_by_name(model)
     if not layers:
@@ -171,7 +172,10 @@ def explain(
         raise ValueError("the model is in training mode; call eval()")
     after = seconds(time)
     for layer in layers.values():
-        layer.held.require_time(after)  # type: ignore[union-attr]
+        held: Any = layer.held
+        held.require_time(after)
+        held.require_current(layer.carrier)
+        layer.require_range()
     inputs: dict[str, Tensor] = {}
 
     def keep(name: str, x: Tensor) -> None:

@@ -108,7 +108,7 @@ def require_finite(name: str, value: object) -> None:
 
 
 def require_tensors(**operands: object) -> None:
-    """Raises TypeError, naming the operand, unless all are tensors, or None where optional.
+    """Raises TypeError, naming the operand, unless all are dense tensors, or None where optional.
 
     Raises NotImplementedError for forward-mode derivatives, in which the update would be lost.
     """
@@ -117,6 +117,11 @@ def require_tensors(**operands: object) -> None:
             raise TypeError(
                 f"{name} is a {type(operand).__name__}; give a tensor"
                 + ", for example torch.as_tensor(codes).to(x)" * (name == "codes")
+            )
+        if operand is not None and operand.layout is not torch.strided:
+            raise TypeError(
+                f"{name} has the layout {operand.layout}; give {name}.to_dense(), whose numbers "
+                "are all in memory"
             )
     if forward_ad._current_level < 0:  # noqa: SLF001 - torch has no other way to ask
         return
@@ -129,6 +134,21 @@ def require_tensors(**operands: object) -> None:
                 "derivatives in forward mode (torch.func.jvp, torch.autograd.forward_ad); take "
                 "those of reverse mode, or write the update in operations of torch"
             )
+
+
+def _require_pair(name: str, value: object, wanted: str) -> tuple[Any, Any]:
+    """Returns the two entries of a setting. Raises TypeError unless there are two."""
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise TypeError(f"{name} is {value!r}; give {wanted}, one for dA and one for dB")
+    return value[0], value[1]
+
+
+def _require_flags(name: str, value: object) -> tuple[bool, bool]:
+    """Returns the two bools of a setting. Raises TypeError unless there are two."""
+    pair = _require_pair(name, value, "two bools")
+    if not all(isinstance(each, bool) for each in pair):
+        raise TypeError(f"{name} is {value!r}; give two bools, one for dA and one for dB")
+    return pair
 
 
 def autocast_type(tensor: Tensor) -> torch.dtype | None:
@@ -174,7 +194,7 @@ def gated_low_rank(
 
     Raises:
         InputError: if a shape does not fit, or u_layout or scale are out of range.
-        TypeError: if a dtype does not fit, or an operand is no tensor.
+        TypeError: if a dtype does not fit, or an operand is no dense tensor.
         DeviceError: if the operands are on several devices.
         NotImplementedError: for derivatives in forward mode.
     """
@@ -234,11 +254,21 @@ def adapter_gradients(
     Raises:
         InputError: if a shape does not fit, there is nothing to add to, or `out` shares memory with
             operands.
-        TypeError: if a dtype does not fit.
+        TypeError: if a dtype does not fit, an operand is no dense tensor, or `wanted`, `out` or
+            `accumulate` are no pair.
         DeviceError: if the operands are on several devices.
     """
     require_tensors(dc=dc, a=a, b=b)
-    adds = (accumulate, accumulate) if isinstance(accumulate, bool) else tuple(accumulate)
+    wanted = _require_flags("wanted", wanted)
+    if isinstance(accumulate, bool):
+        adds = (accumulate, accumulate)
+    else:
+        adds = _require_flags("accumulate", accumulate)
+    if out is not None:
+        da, db = _require_pair("out", out, "two tensors or None")
+        given = {"out[0]": da, "out[1]": db}
+        require_tensors(**{name: each for name, each in given.items() if each is not None})
+        out = (da, db)
     if out is None:
         if any(adds):
             raise InputError("accumulate is True without out; pass out=(da, db) to add to")
@@ -304,7 +334,7 @@ def adapter_product(a: Tensor, b: Tensor) -> Tensor:
         C [..., n].
 
     Raises:
-        TypeError: if an operand is no tensor.
+        TypeError: if an operand is no dense tensor.
         RuntimeError: if shapes or types do not fit, as for torch's product.
     """
     require_tensors(a=a, b=b)

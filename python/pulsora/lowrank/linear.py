@@ -137,7 +137,7 @@ def gated_low_rank_linear(
 
     Raises:
         InputError: if a shape does not fit, or u_layout or scale are out of range.
-        TypeError: if a dtype does not fit, or an operand is no tensor.
+        TypeError: if a dtype does not fit, or an operand is no dense tensor.
         DeviceError: if the operands are on several devices.
         NotImplementedError: for derivatives in forward mode.
     """

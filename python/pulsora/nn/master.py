@@ -120,16 +120,8 @@ class WeightCarrier(TiledModule):
         limit = self.input_range
         if limit is None:
             return read_held(x, weight, bias, self.held, rows)
+        self.require_range()
         size = limit.detach()
-        if not self._has_range:  # asked once, because a GPU has to be waited for
-            if not float(size) > 0.0:
-                name = self.held.array.name or type(self).__name__
-                raise _core.StateError(
-                    f"layer {name} has the input range {float(size):g}; call "
-                    "pulsora.inference.calibrate(model, batches) first, or set layer.input_range "
-                    "to a positive number"
-                )
-            self._has_range = True
         size = size.float().clamp(min=1e-30)
         config: Any = self.held.array.config
         rule = config.range_gradient
@@ -139,6 +131,21 @@ class WeightCarrier(TiledModule):
         scaled = with_range(x, limit, seen=seen, decay=decay) / size
         y = read_held(scaled, weight, None, self.held, rows) * size
         return y if bias is None else y + bias
+
+    def require_range(self) -> None:
+        """Raises StateError if the inputs have a range that is not positive yet."""
+        limit = self.input_range
+        if limit is None or self._has_range:  # asked once, because a GPU has to be waited for
+            return
+        size = float(limit.detach())
+        if not size > 0.0:
+            name = self._tiles().name or type(self).__name__
+            raise _core.StateError(
+                f"layer {name} has the input range {size:g}; call "
+                "pulsora.inference.calibrate(model, batches) first, or set layer.input_range "
+                "to a positive number"
+            )
+        self._has_range = True
 
     @property
     def input_range(self) -> nn.Parameter | None:

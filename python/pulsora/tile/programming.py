@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ProgrammedPoint", "Programming", "programming_of"]
 
+_STALE = (
+    "the weights changed after they were programmed, and the programmed array no longer stands for "
+    "them; program it again, or return to the weights by unprogram()"
+)
+
 
 class ProgrammedPoint(NamedTuple):
     """The state of a programmed array: which programming, and when it is read."""
@@ -148,7 +153,12 @@ class Programming:
 
     @property
     def compensation(self) -> list[float]:
-        """Factor of drift compensation on each output."""
+        """Factor of drift compensation on each output.
+
+        Raises:
+            StateError: If weights changed since they were programmed.
+        """
+        self._require_current()
         return self._core.compensation()
 
     @property
@@ -203,12 +213,21 @@ class Programming:
         The keys are devices; compensation, the mean factor on outputs; and once programmed, number,
         time, redraw, and weight_error, the norm of the difference between the weights that a
         perfect read sees and the written ones, relative to the norm of these.
+
+        Raises:
+            StateError: If weights changed since they were programmed.
         """
+        self._require_current()
         statistics = self._core.statistics()
         kept = ("devices", "compensation", "weight_error")
         values = {name: statistics[name] for name in kept if name in statistics}
         point = self.point
         return values if point is None else values | point._asdict()
+
+    def _require_current(self) -> None:
+        """Raises StateError, as reads do, if weights changed since they were programmed."""
+        if self.is_stale:
+            raise _core.StateError(_STALE)
 
     def __repr__(self) -> str:
         return f"Programming({self.point or 'nothing programmed'})"

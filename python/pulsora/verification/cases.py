@@ -1,8 +1,9 @@
 """Small trainings whose bits are the same on every machine, and hashes of their results.
 
 A case is a tile of 7 x 9, four mini-batches of three samples: reads in both directions, an update,
-the weights. It is named `devices/MODEL/PULSE_TYPE`, `compounds/NAME`, `noise_models/MODEL` or
-`threads`, a tile of 256 x 200 which several threads share. Inputs are whole numbers over 1000.
+the weights. It is named `devices/MODEL/PULSE_TYPE`, `compounds/NAME`, `noise_models/MODEL`,
+`cells/CELL/MODEL` (of noise models) or `threads`, a tile of 256 x 200 which several threads share.
+Inputs are whole numbers over 1000.
 """
 
 from __future__ import annotations
@@ -45,6 +46,18 @@ _ALGORITHMS = {
     "ChoppedTTv2": ChoppedTTv2,
     "AGAD": AGAD,
 }
+_CELLS: dict[str, dict[str, Any]] = {  # beside "pair", which noise_models/MODEL has
+    "two_sided_pair": {"cell": "two_sided_pair"},
+    "pairs": {"cell": "pairs", "significance": [1.0, 4.0]},
+    "single": {"cell": "single"},
+    "single_column": {"cell": "single", "cell_reference": "column"},
+    "slices": {"cell": "slices", "weight_bits": 8, "slice_bits": 2},
+    "table": {
+        "cell": "table",
+        "table_w": [-1.0, 0.0, 1.0],
+        "table_g": [0.0, 0.25, 1.0, 1.0, 0.25, 0.0],
+    },
+}
 
 
 @dataclass(frozen=True)
@@ -74,6 +87,7 @@ def case_names() -> list[str]:
         names += [f"compounds/{kind}", *(f"compounds/{name}" for name in facts["variants"])]
     names += [f"compounds/{name}" for name in _ALGORITHMS]
     names += [f"noise_models/{model}" for model in noise_models.MODELS]
+    names += [f"cells/{cell}/{model}" for cell in _CELLS for model in noise_models.MODELS]
     return [*names, THREADS]
 
 
@@ -87,10 +101,10 @@ def config_of(name: str) -> TileConfig:
         update = UpdateParameters.from_dict({"pulse_type": kind, "x_res_implicit": 0.05})
         return SingleConfig(device=_made(devices, model), update=update)
     if group == "noise_models":
-        model = _made(noise_models, rest)
-        if any(one["name"] == "extrapolate" for one in _fields(rest)):
-            model = model.replace(extrapolate=True)
-        return InferenceConfig(noise_model=model)
+        return InferenceConfig(noise_model=_memory(rest))
+    if group == "cells":
+        cell, _, model = rest.partition("/")
+        return InferenceConfig(noise_model=_memory(model), **_CELLS[cell])
     if rest in _ALGORITHMS:
         return _ALGORITHMS[rest](devices.SoftBounds(dw_min=0.005))
     for kind, facts in _core.schema()["compounds"].items():
@@ -101,6 +115,14 @@ def config_of(name: str) -> TileConfig:
                 warnings.filterwarnings("ignore", message=".*has no effect beside the other")
                 return TileConfig.from_dict(complete)
     raise KeyError(f"this build has no {name}")
+
+
+def _memory(name: str) -> Any:  # noqa: ANN401 - a noise model
+    """A noise model that has numbers for every time."""
+    made = _made(noise_models, name)
+    if any(one["name"] == "extrapolate" for one in _fields(name)):
+        made = made.replace(extrapolate=True)
+    return made
 
 
 def _fields(noise_model: str) -> list[dict[str, Any]]:

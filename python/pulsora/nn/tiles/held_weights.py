@@ -193,10 +193,14 @@ class HeldWeights:
                 "earlier time, or set extrapolate=True in the noise model"
             )
 
-    def require_drift(self, weight: Tensor, time: float) -> None:
-        """The errors of drift(); nothing changes."""
+    def require_current(self, weight: Tensor) -> None:
+        """Raises StateError if the weights changed after they were programmed."""
         if self._was_programmed or (self.is_programmed and not self.is_current(weight)):
             raise _core.StateError(_STALE)
+
+    def require_drift(self, weight: Tensor, time: float) -> None:
+        """The errors of drift(); nothing changes."""
+        self.require_current(weight)
         for tile in self.array:
             tile._core.require_drift(time)  # noqa: SLF001 - of this package
 

@@ -1,0 +1,51 @@
+"""The table of methods over a year, benchmarks/inference_table.py, runs in small and goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("matplotlib")
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "inference_table.py"
+IMAGES = Path("/usr/share/datasets/fashion-mnist")
+METHODS = 14
+
+
+def run(folder: Path, *options: str) -> str:
+    command = [
+        sys.executable, str(SCRIPT), "--small", "--networks", "deep", "--memories", "PCMLike",
+        "--out", str(folder), *options,
+    ]  # fmt: skip
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.check_output(command, text=True, env=environment)  # noqa: S603
+
+
+@pytest.mark.skipif(not IMAGES.exists(), reason="needs the package dataset-fashion-mnist")
+def test_the_small_table_has_all_methods_and_goes_on(tmp_path: Path) -> None:
+    text = run(tmp_path, "--methods", "plain, global;LoRA on this chip")
+    assert "| plain, global |" in text
+    lines = (tmp_path / "runs.jsonl").read_text().splitlines()
+    assert len(lines) == 3  # the network itself, too
+    text = run(tmp_path)
+    rows = [json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines()]
+    assert [json.dumps(row) for row in rows[:3]] == lines  # runs that exist are not made again
+    runs = [row for row in rows if "method" in row]
+    assert len({row["method"] for row in runs}) == len(runs) == METHODS
+    for row in runs:
+        assert f"| {row['method']} |" in text
+        assert all(0.0 <= value <= 100.0 for each in row["values"] for value in each)
+        assert len(row["values"]) == 2  # times
+    cost = {row["method"]: row for row in runs}
+    assert cost["plain, global"]["steps"] == 0
+    assert cost["LoRA on this chip"]["steps"] == 2 * 3
+    assert cost["LoRA on this chip"]["parameters"] < cost["HWA, noise model"]["parameters"]
+    assert cost["pulsed 6T1C on this chip"]["pulses"] > 0
+    assert (tmp_path / "inference.png").stat().st_size > 1000
+    assert run(tmp_path, "--table") == text[text.index("deep on PCMLike") :]

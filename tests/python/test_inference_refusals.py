@@ -92,6 +92,10 @@ CONFIGURATIONS: list[tuple[str, Callable[[], object], str]] = [
         "PCMLike.g_min is 25 and PCMLike.g_max is 25; the smallest conductance must be below",
     ),
     (
+        "a rest above g_max", lambda: noise_models.Exponential(rest=40.0),
+        "Exponential.rest is 40 and Exponential.g_max is 25; cells approach a conductance that",
+    ),
+    (
         "a negative sigma of a polynomial", lambda: noise_models.PCMLike(prog_coeff=[-1.0, 0.5]),
         "prog_coeff gives the standard deviation -1 at the conductance 0 g_max; it must not be",
     ),

@@ -60,3 +60,24 @@ def test_a_rate_without_automatic_scale_is_told_by_its_name() -> None:
     assert said.endswith("mostly noise; lower dw_min or raise fast_lr")
     (said,) = pl.Tile(3, 4, pl.TikiTaka(cells, fast_lr=0.0), seed=1).explain(x, d, 0.1).warnings
     assert said.endswith("lower dw_min or raise lr")
+
+
+@pytest.mark.parametrize("make", [pl.TTv2, pl.ChoppedTTv2, pl.AGAD])
+def test_statistics_tell_the_largest_number_of_a_buffer(make: type[pl.TransferConfig]) -> None:
+    tile = pl.Tile(3, 4, make(pl.devices.SoftBounds(dw_min=0.01)), seed=1)
+    assert tile.statistics()["largest_buffered"] == [0.0]
+    rng = np.random.default_rng(1)
+    for _ in range(40):  # AGAD writes nothing before a line was read several times
+        x, d = rng.normal(size=(2, 8, 4)).astype(np.float32)
+        tile.update(x, d[:, :3], 0.1)
+    (name,) = (each for each in tile.state().tensors if each.endswith("transfer_0/buffer"))
+    expected = float(np.abs(tile.state().tensors[name]).max())
+    assert expected > 0.0
+    assert tile.statistics()["largest_buffered"] == [expected]
+
+
+def test_a_chain_without_buffers_has_nothing_buffered() -> None:
+    cells = pl.devices.SoftBounds(dw_min=0.01)
+    tile = pl.Tile(3, 4, pl.TikiTaka(cells, fast=[cells, cells]), seed=1)
+    tile.update(np.ones((8, 4), np.float32), np.ones((8, 3), np.float32), 0.1)
+    assert tile.statistics()["largest_buffered"] == [0.0, 0.0]

@@ -6,6 +6,7 @@ import copy
 import io
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -109,6 +110,27 @@ def test_the_bound_is_the_smaller_one() -> None:
     assert adapter.tiles.scaling.omega == pytest.approx(
         visible.w_max * (1.0 - 2.0 * visible.w_max_dtod)
     )
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        pl.OneSidedConfig(device=pl.devices.SoftBounds(w_min=0.0, w_max=0.8, w_max_dtod=0.1)),
+        pl.MixedPrecisionConfig(
+            visible=pl.devices.SoftBounds(w_min=0.0, w_max=0.8, w_max_dtod=0.1), cells="one_sided"
+        ),
+    ],
+    ids=lambda config: config.kind,
+)
+def test_pairs_of_one_sided_cells_reach_both_sides(config: pl.TileConfig) -> None:
+    torch.manual_seed(0)
+    layer = nn.Linear(4, 3)
+    made = pl.convert_to_analog(layer, config, weight_scaling="abs_max")
+    (tile,) = made.tiles
+    largest = float(np.abs(tile.weights).max())
+    assert largest == pytest.approx(0.8 * (1.0 - 2.0 * 0.1), rel=0.1)  # a cell may reach less
+    scale = float(layer.weight.detach().abs().max()) / (0.8 * 0.8)
+    assert np.allclose(tile.weights * scale, layer.weight.detach().numpy(), atol=0.1 * scale)
 
 
 @pytest.mark.parametrize("scaling_per", ["layer", "output"])

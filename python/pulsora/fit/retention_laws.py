@@ -153,7 +153,7 @@ def _exponential(cells: Sequence[Cells], setting: Setting) -> Fitted:
     values, errors = _named(names, found[:, :4], deviations[:, :4], "")
     values["rest"], errors["rest"] = float(found[0, 4]), float(deviations[0, 4])
     model = noise_models.Exponential(
-        g_max=setting.g_max, rest=values["rest"],
+        g_max=setting.g_max, rest=min(values["rest"], setting.g_max),  # noise may lead beyond it
         g=[each.target / setting.g_max for each in cells],
         **_tables(values, names),
     )  # fmt: skip

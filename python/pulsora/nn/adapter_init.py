@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from pulsora.config import LRTTConfig
-from pulsora.nn.tiles.weight_scaling import reach, written_to
+from pulsora.nn.tiles.weight_scaling import reach_of, written_to
 from pulsora.tile import Tile
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def balanced(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 def cell_scale(values: Tensor, config: TileConfig) -> Tensor:
     """Returns the factor [1] on cells that hold these values with room to learn; 1 for zeros."""
     largest = values.abs().amax().float().cpu()[None]
-    scale = largest / (FILL * reach(written_to(config)))
+    scale = largest / (FILL * reach_of(config))
     return torch.where(largest > 0.0, scale, torch.ones_like(scale))
 
 

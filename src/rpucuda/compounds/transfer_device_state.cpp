@@ -56,14 +56,17 @@ Value::Map TransferDevice::statistics(const Context &context) const {
   Value::Map map = AnalogDevice::statistics(context);
   Value::List reads;
   Value::List clipped;
+  Value::List buffered;
   for (const LineTransfer &each : transfers_) {
     reads.emplace_back(each.reads());
     clipped.emplace_back(each.clipped(context));
+    buffered.emplace_back(static_cast<double>(each.largestBuffered(context)));
   }
   for (const NamedArray &each : arraysOf())
     map["pulses_" + each.name] = Value(each.array->cells().pulseCount(context));
   map["lines_read"] = Value(std::move(reads));
   map["steps_clipped"] = Value(std::move(clipped));
+  map["largest_buffered"] = Value(std::move(buffered));
   return map;
 }
 

@@ -54,6 +54,8 @@ struct Exponential {
     template <class Check>
     void check(const Check &c) const {
       NoiseParams::check(c);
+      c.require(rest <= g_max, c.path("rest"), " is ", rest, " and ", c.path("g_max"), " is ",
+                g_max, "; cells approach a conductance that they can hold: give g_max or less");
       requireNodes(c, "g", g);
       requireEntries(c, "sigma", sigma, g.count);
       requireEntries(c, "tau", tau, g.count);

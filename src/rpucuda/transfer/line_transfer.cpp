@@ -8,6 +8,7 @@
 #include "array/events.h"
 #include "core/backend.h"
 #include "linalg/math_util.h"
+#include "numerics/abs_max.h"
 #include "storage/state_values.h"
 #include "transfer/line_functors.h"
 
@@ -202,6 +203,15 @@ uint64_t LineTransfer::clipped(const Context &context) const {
   uint64_t count = 0;
   detail::copyToHost(context, &count, clipped_.data(), sizeof count);
   return count;
+}
+
+float LineTransfer::largestBuffered(const Context &context) const {
+  if (sums_.empty()) return 0.0f;
+  Buffer<float> maxima(context, rule_.lines);
+  rowAbsMax(context, rowMajor(sums_.data(), rule_.lines, rule_.others), maxima.data());
+  std::vector<float> each(static_cast<size_t>(rule_.lines));
+  detail::copyToHost(context, each.data(), maxima.data(), maxima.bytes());
+  return *std::max_element(each.begin(), each.end());
 }
 
 size_t LineTransfer::memoryBytes() const {

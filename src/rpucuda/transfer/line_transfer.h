@@ -88,6 +88,8 @@ class LineTransfer {
 
   /// Steps that writes were to make and could not: beyond desired_bl of a write.
   uint64_t clipped(const Context &context) const;
+  /// The largest magnitude in the buffer; 0 without one.
+  float largestBuffered(const Context &context) const;
   size_t memoryBytes() const;
   void saveTo(const Context &context, State &state, const std::string &prefix) const;
   void loadFrom(const Context &context, const State &state, const std::string &prefix);

@@ -59,12 +59,12 @@ class WeightScaling(NamedTuple):
                 "a read has made of scaled gradients; choose projection = 'analog' or 'exact'"
             )
         if weight_scaling == "abs_max":
-            return WeightScaling(reach(written_to(config)), scaling_per)
+            return WeightScaling(reach_of(config), scaling_per)
         if weight_scaling == "sigma":
-            omega = reach(written_to(config))
+            omega = reach_of(config)
             return WeightScaling(omega, scaling_per, deviations=_DEVIATIONS)
         if weight_scaling == "width":
-            return WeightScaling(reach(written_to(config)), scaling_per, by_width=True)
+            return WeightScaling(reach_of(config), scaling_per, by_width=True)
         if not _is_positive(weight_scaling):
             raise ValueError(
                 f"weight_scaling = {weight_scaling!r}: write None, 'abs_max', 'sigma', 'width', or "
@@ -114,18 +114,26 @@ def written_to(config: TileConfig) -> Device | None:
     return config.named_devices()[name] if name else None
 
 
-def reach(device: Device | None) -> float:
+def reach_of(config: TileConfig) -> float:
+    """Returns `reach` of the array to which weights are written, or of pairs of one-sided cells."""
+    values = config.to_dict()
+    in_pairs = config.kind == "one_sided" or values.get("cells") == "one_sided"
+    return reach(written_to(config), ("w_max",) if in_pairs else ("w_max", "w_min"))
+
+
+def reach(device: Device | None, bounds: tuple[str, ...] = ("w_max", "w_min")) -> float:
     """Returns a size that nearly all cells reach on both sides of 0; 1 without cells.
 
-    It is the mean bound minus twice its spread.
+    It is the mean bound minus twice its spread. `bounds` is ("w_max",) for pairs of cells, of which
+    the second one makes negative weights.
     """
     if device is None:
         return 1.0
     bound = min(
-        side
+        (1.0 if name == "w_max" else -1.0)
         * float(getattr(device, name, 0.0))
         * (1.0 - 2.0 * getattr(device, f"{name}_dtod", 0.0))
-        for name, side in (("w_max", 1.0), ("w_min", -1.0))
+        for name in bounds
     )
     if bound <= 0.0:
         raise ValueError(

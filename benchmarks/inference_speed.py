@@ -1,14 +1,16 @@
 """Times programming, drift, reads, hardware-aware steps and evaluations of programmed arrays.
 
-    python benchmarks/inference_speed.py [--device cuda:0] [--size 512] [--models] [--out FILE]
+    python benchmarks/inference_speed.py [--device cuda:0] [--size 512] [--tile 0] [--full]
+                                         [--models] [--out FILE]
 
 The arrays have PCMLike devices in pairs and global compensation, measured through their converters.
-Each row is checked before it is timed: a realisation against one made in another order of calls,
-to the bit; reads of a perfect array against torch, to rounding; an evaluation against the loop of
-single realisations. Times are medians of calls from an idle device to an idle device, and of an
-evaluation one call. The columns:
-the time, the same for each weight (or each sample of an evaluation), and beside it torch's own time
-for the same product, step or number of passes in floating point.
+A layer is one array, or with --tile arrays of so many inputs and outputs. Each row is checked
+before it is timed: a realisation against one made in another order of calls, and on a GPU against
+that of a CPU, to the bit; reads of a perfect array against torch, to rounding; an evaluation
+against the loop of single realisations. Times are medians of calls from an idle device to an idle
+device, and of an evaluation one call. The columns: the time, the same for each weight (or each
+sample of an evaluation), and beside it torch's own time for the same product, step or number of
+passes. --full adds 100 programmings with 8 times and a read each, and LeNet-5 with 10000 images.
 """
 
 from __future__ import annotations
@@ -34,8 +36,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ROWS = 64  # samples of a read
-LARGE = 1024  # samples of a training step
+LARGE = 2048  # samples of a training step, and of a large read
 IMAGES, PROGRAMMINGS, TIMES = 1000, 5, ("1 s", "1 h", "1 day", "1 month", "1 year")
+FULL_IMAGES, FULL_PROGRAMMINGS = 10000, 25
+FULL_TIMES = ("1 s", "1 min", "1 h", "6 h", "1 day", "1 week", "1 month", "1 year")
+SEQUENCE = 100  # programmings of the row of programmings and times
 REPEATS = 15
 
 
@@ -101,17 +106,61 @@ def config(**settings: object) -> pl.InferenceConfig:
     return pl.InferenceConfig(**given)  # type: ignore[arg-type]
 
 
-def layer_of(size: int, device: str, **settings: object) -> nn.Module:
-    """A square layer on one tile."""
-    torch.manual_seed(0)
-    plain = nn.Sequential(nn.Linear(size, size, bias=False))
-    return pl.convert_to_analog(plain, config(**settings), seed=1).to(device)
+@dataclass(frozen=True)
+class Place:
+    """Where layers are, how large they are, and the most inputs and outputs of a tile (0: all)."""
+
+    size: int
+    device: str
+    tile: int = 0
+
+    def layer(self, **settings: object) -> nn.Module:
+        """A square layer."""
+        torch.manual_seed(0)
+        plain = nn.Sequential(nn.Linear(self.size, self.size, bias=False))
+        made = pl.convert_to_analog(
+            plain, config(**settings), seed=1, max_input_size=self.tile, max_output_size=self.tile
+        )
+        return made.to(self.device)
 
 
-def arrays(size: int, device: str) -> list[Row]:
+def same_as_on_a_cpu(place: Place) -> None:
+    """Compares the realised weights of a layer of at most 256 inputs with those on a CPU."""
+    seen = []
+    for device in ("cpu", place.device):
+        model = Place(min(place.size, 256), device, place.tile).layer().eval()
+        pl.drift(pl.program(model, 3), 3600.0)
+        seen.append([torch.as_tensor(tile.weights).cpu() for tile in model[0].tiles])
+    same = all(torch.equal(one, other) for one, other in zip(*seen, strict=True))
+    require(same, "realised weights differ from those on a CPU")
+
+
+def reads(place: Place) -> list[Row]:
+    """Reads of a programmed layer beside torch's product in float32 and, on a GPU, bfloat16."""
+    found = []
+    weights = place.size**2
+    model = pl.program(place.layer().eval(), 3)
+    weight = model[0].weight.detach()
+    types = (torch.float32, torch.bfloat16) if place.device != "cpu" else (torch.float32,)
+    for rows in (ROWS, LARGE):
+        x = torch.randn(rows, place.size, device=place.device)
+        with torch.no_grad():
+            ms = median(lambda x=x: model(x), place.device)
+            for dtype in types:
+                w, given = weight.to(dtype), x.to(dtype)
+                beside = median(lambda w=w, given=given: given @ w.t(), place.device)
+                name = f"read, {rows} samples" + ", beside bfloat16" * (dtype != torch.float32)
+                found.append(Row(name, ms, weights, "weight", beside))
+    return found
+
+
+def arrays(place: Place, full: bool) -> list[Row]:
     """Programming, drift, and reads of a programmed array."""
-    model = layer_of(size, device).eval()
+    size, device = place.size, place.device
+    model = place.layer().eval()
     x = torch.randn(ROWS, size, device=device)
+    if device != "cpu":
+        same_as_on_a_cpu(place)
     with torch.no_grad():
         first = pl.drift(pl.program(model, 3), 3600.0)(x)
         pl.drift(pl.drift(pl.program(model, 4), 60.0), 1.0)
@@ -133,13 +182,19 @@ def arrays(size: int, device: str) -> list[Row]:
                 weights, "weight",
             ),
         ]  # fmt: skip
-        weight = model[0].weight.detach()
-        products = median(lambda: x @ weight.t(), device)
-        rows.append(
-            Row(f"read, {ROWS} samples", median(lambda: model(x), device), weights, "weight",
-                products)
-        )  # fmt: skip
-    exact = layer_of(size, device, forward=pl.IOParameters(is_perfect=True)).eval()
+
+        def sequence() -> None:
+            for _ in range(SEQUENCE):
+                pl.program(model, next(numbers))
+                for _ in range(len(FULL_TIMES)):
+                    pl.drift(model, 10.0 + next(moments))(x)
+
+        if full:
+            name = f"{SEQUENCE} programmings x {len(FULL_TIMES)} times, a read of {ROWS} samples"
+            count = SEQUENCE * len(FULL_TIMES) * weights
+            rows.append(Row(name, median(sequence, device, repeats=3), count, "weight"))
+        rows += reads(place)
+    exact = place.layer(forward=pl.IOParameters(is_perfect=True)).eval()
     with torch.no_grad():
         pl.inference.unprogram(exact)
         error = (exact(x) - x @ exact[0].weight.t()).abs().max()
@@ -166,45 +221,54 @@ def models(size: int, threads: int) -> list[Row]:
     return found
 
 
-def steps(size: int, device: str) -> list[Row]:
-    """Hardware-aware training steps beside torch's."""
+def steps(place: Place) -> list[Row]:
+    """Hardware-aware training steps beside torch's, in float32 and with bfloat16 autocast."""
+    size, device = place.size, place.device
     x = torch.randn(LARGE, size, device=device)
 
-    def step_of(model: nn.Module) -> Callable[[], None]:
+    def step_of(model: nn.Module, low: bool) -> Callable[[], None]:
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
 
         def step() -> None:
             optimizer.zero_grad()
-            model(x).square().mean().backward()
+            with torch.autocast(device.split(":")[0], dtype=torch.bfloat16, enabled=low):
+                y = model(x)
+            y.float().square().mean().backward()
             optimizer.step()
 
         return step
 
     plain = nn.Sequential(nn.Linear(size, size, bias=False)).to(device)
-    beside = median(step_of(plain), device)
     found = []
-    for modifier in ("add_normal", "noise_model"):
-        model = layer_of(size, device, modifier=modifier).train()
-        before = model[0].weight.detach().clone()
-        step_of(model)()
-        require(not torch.equal(before, model[0].weight), "a step changed nothing")
-        ms = median(step_of(model), device)
-        name = f"hardware-aware step, {modifier}, {LARGE} samples"
-        found.append(Row(name, ms, size * size, "weight", beside))
+    for low in (False, True) if device != "cpu" else (False,):
+        beside = median(step_of(plain, low), device)
+        for modifier in ("add_normal", "noise_model"):
+            model = place.layer(modifier=modifier).train()
+            before = model[0].weight.detach().clone()
+            step_of(model, low)()
+            require(not torch.equal(before, model[0].weight), "a step changed nothing")
+            ms = median(step_of(model, low), device)
+            name = f"hardware-aware step, {modifier}, {LARGE} samples"
+            found.append(Row(name + ", bfloat16" * low, ms, size * size, "weight", beside))
     return found
 
 
-def evaluation(device: str) -> list[Row]:
+def evaluation(device: str, full: bool) -> list[Row]:
     """LeNet-5 on normal numbers: programmings times times, in one pass and one by one."""
+    images, programmings, times = (
+        (FULL_IMAGES, FULL_PROGRAMMINGS, FULL_TIMES) if full else (IMAGES, PROGRAMMINGS, TIMES)
+    )
     torch.manual_seed(0)
     plain = lenet((28, 28), 10).to(device).eval()
     model = pl.convert_to_analog(plain, config(), seed=1).to(device).eval()
-    x, y = torch.randn(IMAGES, 784), torch.randint(10, (IMAGES,))
-    batches: list[tuple[Tensor, Tensor]] = [(x.to(device), y.to(device))]
+    x, y = torch.randn(images, 784), torch.randint(10, (images,))
+    batches: list[tuple[Tensor, Tensor]] = [
+        (a.to(device), b.to(device)) for a, b in zip(x.split(IMAGES), y.split(IMAGES), strict=True)
+    ]
 
     def whole(model: nn.Module, **settings: object) -> pl.inference.InferenceReport:
         return pl.inference.evaluate(
-            model, batches, times=TIMES, programmings=PROGRAMMINGS,
+            model, batches, times=times, programmings=programmings,
             **settings,  # type: ignore[arg-type]
         )  # fmt: skip
 
@@ -218,13 +282,13 @@ def evaluation(device: str) -> list[Row]:
     alone, single = timed(copy.deepcopy(model), prepare=lambda _: None)
     together, folded = timed(model)
     require(
-        abs(single.values - folded.values).max() <= 2.0 / IMAGES, "a pass differs from the loop"
+        abs(single.values - folded.values).max() <= 2.0 / images, "a pass differs from the loop"
     )
-    passes = PROGRAMMINGS * len(TIMES)
+    passes = programmings * len(times)
     with torch.no_grad():
-        digital = passes * median(lambda: plain(batches[0][0]), device)
-    count = passes * IMAGES
-    name = f"LeNet-5, {IMAGES} images, {PROGRAMMINGS} x {len(TIMES)}, in one pass"
+        digital = passes * len(batches) * median(lambda: plain(batches[0][0]), device)
+    count = passes * images
+    name = f"LeNet-5, {images} images, {programmings} x {len(times)}, in one pass"
     return [
         Row(name, together, count, "sample", digital),
         Row("the same, one realisation at a time", alone, count, "sample", digital),
@@ -237,6 +301,8 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--size", type=int, default=512, help="side of the array")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--tile", type=int, default=0, help="most inputs of an array; 0: all")
+    parser.add_argument("--full", action="store_true", help="the rows that take minutes, too")
     parser.add_argument("--models", action="store_true", help="each noise model on a CPU, alone")
     parser.add_argument("--out", type=Path, help="a file for the table")
     given = parser.parse_args()
@@ -244,10 +310,11 @@ def main() -> None:
     if given.models:
         rows = models(given.size, given.threads)
     else:
+        place = Place(given.size, given.device, given.tile)
         rows = [
-            *arrays(given.size, given.device),
-            *steps(given.size, given.device),
-            *evaluation(given.device),
+            *arrays(place, given.full),
+            *steps(place),
+            *evaluation(given.device, given.full),
         ]
     heads = ("row", "ms", "each", "torch ms", "ratio")
     table = aligned([heads, *(row.cells() for row in rows)])

@@ -109,7 +109,7 @@ def config(**settings: object) -> pl.InferenceConfig:
 
 @dataclass(frozen=True)
 class Place:
-    """Where layers are, how large they are, and the most inputs and outputs of a tile (0: all)."""
+    """The device of layers, their size, and the most inputs and outputs of a tile (0: all)."""
 
     size: int
     device: str

@@ -164,12 +164,28 @@ def _warn_of_unused(
             continue
         if isinstance(value, Mapping) and isinstance(used.get(name), Mapping):
             _warn_of_unused(value, used[name], complete[name], f"{path}{name}.")
-        elif name not in used and value != complete[name]:
+        elif name not in used and _plain(value) != complete[name]:
             warnings.warn(
-                f"{path}{name} is {value!r}, which has no effect beside the other settings; it "
-                f"takes its default, {complete[name]!r}. Leave it out",
+                f"{path}{name} is {_shown(value)}, which has no effect beside the other settings; "
+                f"it takes its default, {_shown(complete[name])}. Leave it out",
                 stacklevel=3,
             )
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - any setting
+    """Arrays and tuples as lists, and numbers of arrays as those of Python."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _shown(value: Any) -> str:  # noqa: ANN401 - any setting
+    """A setting in a message; tables are {...}."""
+    if isinstance(value, Mapping):
+        return "{...}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_shown, value))}]"
+    return repr(value)
 
 
 CLASSES: dict[str, type[TileConfig]] = {

@@ -4,6 +4,7 @@ earlier versions saved."""
 from __future__ import annotations
 
 import json
+import warnings
 from typing import Any
 
 import numpy as np
@@ -197,6 +198,18 @@ def test_mixed_precision_of_earlier_versions_loads_with_a_warning() -> None:
     said = "\n".join(str(each.message) for each in told)
     assert "random_row is True" in said
     assert "refresh_every is 5" in said
+
+
+def test_idle_settings_that_are_arrays_or_devices_are_told_in_short() -> None:
+    made = pl.MixedPrecisionConfig(visible=CELLS)
+    for factors in (np.array([], np.float32), ()):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert pl.TileConfig.from_dict(made.to_dict() | {"gamma_vec": factors}) == made
+    with pytest.warns(UserWarning, match=r"gamma_vec is array.*takes its default, \[\]"):
+        pl.TileConfig.from_dict(made.to_dict() | {"gamma_vec": np.array([0.5, 0.5])})
+    with pytest.warns(UserWarning, match=r"others is \[\{\.\.\.\}\], which"):
+        pl.TileConfig.from_dict(made.to_dict() | {"others": [CELLS.to_dict()]})
 
 
 def test_ranges_that_no_layer_calibrates_and_thresholds_in_the_wrong_order_are_refused() -> None:

@@ -144,17 +144,18 @@ def reads(place: Place) -> list[Row]:
     """Reads of a programmed layer beside torch's product in float32 and, on a GPU, bfloat16."""
     found = []
     weights = place.size**2
-    model = pl.program(place.layer().eval(), 3)
-    weight = model[0].weight.detach()
     types = (torch.float32, torch.bfloat16) if place.device != "cpu" else (torch.float32,)
-    for rows in (ROWS, LARGE):
+    for rows, bits in ((ROWS, 32), (ROWS, 24), (ROWS, 16), (LARGE, 32), (LARGE, 24)):
+        model = pl.program(place.layer(forward=pl.IOParameters(weight_bits=bits)).eval(), 3)
+        weight = model[0].weight.detach()
         x = torch.randn(rows, place.size, device=place.device)
         with torch.no_grad():
-            ms = median(lambda x=x: model(x), place.device)
+            ms = median(lambda m=model, x=x: m(x), place.device)
             for dtype in types:
                 w, given = weight.to(dtype), x.to(dtype)
                 beside = median(lambda w=w, given=given: given @ w.t(), place.device)
-                name = f"read, {rows} samples" + ", beside bfloat16" * (dtype != torch.float32)
+                of = "bfloat16" if dtype == torch.bfloat16 else "float32"
+                name = f"read, {rows} samples, weights of {bits} bits, beside {of}"
                 found.append(Row(name, ms, weights, "weight", beside))
     return found
 

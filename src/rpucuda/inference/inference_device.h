@@ -19,6 +19,7 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   int64_t xSize() const override { return xSize_; }
   std::vector<NamedArray> arrays() override { return {}; }
   std::vector<AnalogRead *> reads() override;
+  void boundReads(const Context &context) override;
   Programmable *programmable() override { return this; }
 
   void forward(const Context &context, MatrixView<const float> x, MatrixView<float> y,

@@ -53,7 +53,7 @@ def read(tile: pl.Tile, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize("bits", [24, 16])
 def test_the_error_is_that_of_rounded_weights(bits: int) -> None:
-    # |y - y'| <= unit of W x 2^(e - F - 1) x sum |n|, and the rounding of 40 sums in floating point.
+    # |y - y'| <= unit of W x 2^(e - F - 1) x sum |n|, and the rounding of sums.
     exact, made = (read(tile_of(b, io=EXACT, scaling_per="tile"), X) for b in (32, bits))
     largest = float(np.abs(W).max())
     sums = np.abs(X).sum(axis=1, keepdims=True) + IN / 126  # inputs are rounded to 1 / 126

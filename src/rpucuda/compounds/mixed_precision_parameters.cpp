@@ -55,14 +55,8 @@ void MixedPrecisionParams::check(const ParamsCheck &c) const {
 }
 
 Value::Map MixedPrecisionParams::fromSaved(Value::Map own) {
-  Value::Map chosen;  // what the use of other settings depends on
-  for (const char *name : {"cells", "n_rows_per_transfer", "n_x_bins", "n_d_bins"}) {
-    if (const auto found = own.find(name); found != own.end()) chosen.insert(*found);
-  }
-  MixedPrecisionParams params;
-  const std::string path;
-  detail::FieldReader<MixedPrecisionParams> reader{params, chosen, path, {}};
-  fields(reader);
+  const auto params = decidingSettings<MixedPrecisionParams>(
+      own, {"cells", "n_rows_per_transfer", "n_x_bins", "n_d_bins"});
   eachUnused(params, [&](auto, const char *name, const char *) { own.erase(name); });
   return own;
 }

@@ -119,15 +119,9 @@ void TransferParams::check(const ParamsCheck &c) const {
 }
 
 Value::Map TransferParams::fromSaved(Value::Map own) {
-  Value::Map chosen;  // what the use of other settings depends on
-  for (const char *name : {"buffer", "gamma_vec", "transfer_every_vec", "transfer_lr_vec",
-                           "no_buffer", "auto_scale", "forget_buffer"}) {
-    if (const auto found = own.find(name); found != own.end()) chosen.insert(*found);
-  }
-  TransferParams params;
-  const std::string path;
-  detail::FieldReader<TransferParams> reader{params, chosen, path, {}};
-  fields(reader);
+  const auto params = decidingSettings<TransferParams>(
+      own, {"buffer", "gamma_vec", "transfer_every_vec", "transfer_lr_vec", "no_buffer",
+            "auto_scale", "forget_buffer"});
   eachUnused(params, [&](auto, const char *name, const char *) { own.erase(name); });
   const auto writes = own.find("transfer_update");
   if (writes == own.end() || !writes->second.map()) return own;

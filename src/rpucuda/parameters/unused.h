@@ -1,5 +1,8 @@
 #pragma once
 
+#include <initializer_list>
+#include <string>
+
 #include "parameters/field_impl.h"
 
 // Settings that have no effect beside the others of a configuration.
@@ -15,6 +18,21 @@ auto refuseUnused(const ParamsCheck &c, const Params &given) {
     c.require(value == usual, c.path(name), " is ", value.describe(), ", but ", why,
               "; leave it at ", isShort ? usual.describe() : "its default");
   };
+}
+
+/// Parameters of which these settings, on which the use of others depends, are those of a saved
+/// table, and the others have their defaults.
+template <class Params>
+Params decidingSettings(const Value::Map &saved, std::initializer_list<const char *> names) {
+  Value::Map chosen;
+  for (const char *name : names) {
+    if (const auto found = saved.find(name); found != saved.end()) chosen.insert(*found);
+  }
+  Params params;
+  const std::string path;
+  detail::FieldReader<Params> reader{params, chosen, path, {}};
+  Params::fields(reader);
+  return params;
 }
 
 }  // namespace pulsora

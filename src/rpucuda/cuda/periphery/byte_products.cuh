@@ -51,6 +51,13 @@ __device__ inline void loadFragments(uint32_t shared, uint32_t (&b)[4]) {
                : "r"(shared));
 }
 
+/// Loads the second factors of one product; lanes 0 to 15 give addresses in the same way.
+__device__ inline void loadFragment(uint32_t shared, uint32_t (&b)[2]) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];"
+               : "=r"(b[0]), "=r"(b[1])
+               : "r"(shared));
+}
+
 /// The digits of four weights: word d has byte d of each.
 template <int kDigits>
 __device__ inline void digitsOf(const IntegerWeights &integers, const float (&w)[4],

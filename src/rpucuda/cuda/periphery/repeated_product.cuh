@@ -1,7 +1,5 @@
 #pragma once
 
-#include <algorithm>
-
 #include "cuda/periphery/row_read.cuh"
 
 // The products of repeated reads, which all blocks of a grid make together: pieces of rows by
@@ -24,10 +22,11 @@ template <class T, int kSize>
 using Slice = T[kRepeatDepth<kSize>][kSize + 4];  // lines of whole quads, in different banks
 
 /// Shared memory for a slice of inputs and one of weights, of any size and type.
-__device__ inline unsigned char *sliceMemory() {
-  constexpr size_t kSlice =
-      std::max(sizeof(Slice<float, kSmallPiece>), sizeof(Slice<float, kLargePiece>));
-  __shared__ __align__(16) unsigned char memory[2 * kSlice];
+struct alignas(16) RepeatMemory {
+  unsigned char bytes[20 * 1024];
+};
+__device__ inline RepeatMemory &repeatMemory() {
+  __shared__ RepeatMemory memory;
   return memory;
 }
 
@@ -117,8 +116,9 @@ __device__ inline void multiplyTogether(const Product &product, MatrixView<const
                                         int64_t firstBlock) {
   using Factor = typename Product::Factor;
   using Factors = Slice<Factor, kSize>;
-  Factors &inputSlice = *reinterpret_cast<Factors *>(sliceMemory());
-  Factors &weightSlice = *reinterpret_cast<Factors *>(sliceMemory() + sizeof(Factors));
+  static_assert(2 * sizeof(Factors) <= sizeof(RepeatMemory), "two slices fit");
+  Factors &inputSlice = *reinterpret_cast<Factors *>(repeatMemory().bytes);
+  Factors &weightSlice = *reinterpret_cast<Factors *>(repeatMemory().bytes + sizeof(Factors));
   constexpr int kDepth = kRepeatDepth<kSize>;
   const int64_t across = (weights.rows + kSize - 1) / kSize;
   const int64_t pieces = piecesOf<kSize>(inputs.rows, weights.rows);

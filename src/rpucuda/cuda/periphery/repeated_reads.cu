@@ -1,7 +1,7 @@
 #include <cooperative_groups.h>
 
 #include "cuda/core/launch.cuh"
-#include "cuda/periphery/repeated_product.cuh"
+#include "cuda/periphery/repeated_bytes.cuh"
 
 // Repeated reads of rows that left the range of the ADC.
 
@@ -10,6 +10,7 @@ namespace {
 
 constexpr int kRepeatBlocksPerSm = 2;
 constexpr int kRepeatWarps = kRepeatThreads / 32;
+constexpr int64_t kPartOfRow = 512;  // elements of a row that a warp converts or finishes
 
 /// Whether a row of any read has left the range of the ADC; all blocks agree, as long as no block
 /// writes the states of the rows. The states of all reads are loaded at once.
@@ -72,55 +73,75 @@ struct ListedRows {
   int count;                                       // of the reads
   const int32_t (&listed)[kMostJobs<SumOfReads>];  // rows of each read; in shared memory
 
-  /// use(read, entry of its list) for all rows; the warps of the grid take them in turn.
-  template <class Use>
-  __device__ void forEach(const Use &use) const {
+  /// use(read, entry of its list, first element) for all parts of all rows, which have
+  /// sizeOf(read) elements; the warps of the grid take them in turn.
+  template <class Size, class Use>
+  __device__ void forEach(const Size &sizeOf, const Use &use) const {
     const int64_t warps = static_cast<int64_t>(gridDim.x) * kRepeatWarps;
-    int64_t entry = static_cast<int64_t>(threadIdx.x / 32) * gridDim.x + blockIdx.x;
+    int64_t place = static_cast<int64_t>(threadIdx.x / 32) * gridDim.x + blockIdx.x;
     for (int k = 0; k < count; ++k) {
-      for (; entry < listed[k]; entry += warps) use(reads[k], entry);
-      entry -= listed[k];
+      const int64_t parts = (sizeOf(reads[k].read) + kPartOfRow - 1) / kPartOfRow;
+      const int64_t all = parts * listed[k];
+      for (; place < all; place += warps) use(reads[k], place / parts, place % parts * kPartOfRow);
+      place -= all;
     }
   }
-  template <int kSize>
-  __device__ int64_t pieces() const {
-    int64_t all = 0;
-    for (int k = 0; k < count; ++k) all += piecesOf<kSize>(listed[k], reads[k].read.weights.rows);
-    return all;
-  }
-  /// The products, in pieces of kSize rows by kSize outputs.
-  template <int kSize>
+  /// The products of all reads, in larger pieces where these keep all blocks busy.
   __device__ void multiply() const {
+    int64_t large = 0;
+    for (int k = 0; k < count; ++k) {
+      const int64_t lines = reads[k].read.weights.rows;
+      large += isOnTensorCores(reads[k].read) ? bytePiecesOf<true>(listed[k], lines)
+                                              : piecesOf<kLargePiece>(listed[k], lines);
+    }
+    large < gridDim.x ? multiplyPieces<false>() : multiplyPieces<true>();
+  }
+
+ private:
+  __device__ static bool isOnTensorCores(const PlainRead &r) {
+    return r.integers.exist() && r.weights.cols <= kMostByteDepth;
+  }
+  template <bool kMany>
+  __device__ void multiplyPieces() const {
+    constexpr int kSize = kMany ? kLargePiece : kSmallPiece;
     int64_t before = 0;  // pieces of the reads before
     for (int k = 0; k < count; ++k) {
       if (listed[k] == 0) continue;
       const PlainRead &r = reads[k].read;
-      const auto inputs = rowMajor<const float>(r.input.converted, listed[k], r.input.in.cols);
+      const int64_t rows = listed[k];
+      if (isOnTensorCores(r)) {
+        multiplyBytesTogether<kMany>(r, rows, before);
+        before += bytePiecesOf<kMany>(rows, r.weights.rows);
+        continue;
+      }
+      const auto inputs = rowMajor<const float>(r.input.converted, rows, r.input.in.cols);
       if (r.integers.exist()) {
         multiplyTogether<kSize>(IntegerProduct(r), inputs, r.weights, r.sums, before);
       } else {
         multiplyTogether<kSize>(FloatProduct(r), inputs, r.weights, r.sums, before);
       }
-      before += piecesOf<kSize>(inputs.rows, r.weights.rows);
+      before += piecesOf<kSize>(rows, r.weights.rows);
     }
   }
 };
 
-/// make(j, load(j)) for the elements of a row, and store(j, result); by a warp, whose lanes have
-/// four elements under way at once.
+/// make(j, load(j)) for the elements of a part of a row, and store(j, result); by a warp, whose
+/// lanes have four elements under way at once.
 template <class Load, class Make, class Store>
-__device__ void forRow(int64_t size, const Load &load, const Make &make, const Store &store) {
+__device__ void forPart(int64_t begin, int64_t size, const Load &load, const Make &make,
+                        const Store &store) {
   constexpr int kAtOnce = 4;
-  for (int64_t first = threadIdx.x % 32; first < size; first += 32 * kAtOnce) {
+  const int64_t end = pulsora::min(begin + kPartOfRow, size);
+  for (int64_t first = begin + threadIdx.x % 32; first < end; first += 32 * kAtOnce) {
     float value[kAtOnce];
 #pragma unroll
-    for (int q = 0; q < kAtOnce; ++q) value[q] = load(pulsora::min(first + 32 * q, size - 1));
+    for (int q = 0; q < kAtOnce; ++q) value[q] = load(pulsora::min(first + 32 * q, end - 1));
 #pragma unroll
     for (int q = 0; q < kAtOnce; ++q)
-      value[q] = make(pulsora::min(first + 32 * q, size - 1), value[q]);
+      value[q] = make(pulsora::min(first + 32 * q, end - 1), value[q]);
 #pragma unroll
     for (int q = 0; q < kAtOnce; ++q)
-      if (first + 32 * q < size) store(first + 32 * q, value[q]);
+      if (first + 32 * q < end) store(first + 32 * q, value[q]);
   }
 }
 
@@ -136,31 +157,36 @@ __device__ __noinline__ void convertWhole(const PlainRead &r, int64_t entry) {
   if (lane == 0) sumConverted(input, entry);
 }
 
-/// Converts the inputs of a listed row; by a warp.
-__device__ void convertListed(const PlainRead &r, int64_t entry) {
+/// Converts the inputs of a part of a listed row, or with the first part all of them; by a warp.
+__device__ void convertListed(const PlainRead &r, int64_t entry, int64_t begin) {
   const InputStage &input = r.input;
   if (input.passes != 1 || input.sums || input.squares || input.converter.noise > 0.0f ||
       input.converter.dac.stochastic) {
-    convertWhole(r, entry);
+    if (begin == 0) convertWhole(r, entry);
     return;
   }
   const VectorView<const float> row = input.in.row(r.list[entry]);
   const float scale = input.state.scale[r.list[entry]];
   float *converted = input.converted + entry * row.size;
-  forRow(
-      row.size, [&](int64_t j) { return row[j]; },
+  const LevelBytes bytes = input.bytes;  // whose ends are 0 since the first read
+  forPart(
+      begin, row.size, [&](int64_t j) { return row[j]; },
       [&](int64_t, float x) { return convertedInput(input.converter, x, scale, 0.0f, 0.0f); },
-      [&](int64_t j, float value) { converted[j] = value; });
+      [&](int64_t j, float value) {
+        converted[j] = value;
+        if (bytes.data) bytes.put(entry, j, value);
+      });
 }
 
-/// Outputs of a listed row that need sums of inputs, or that have an adapter's added.
-__device__ __noinline__ void finishWhole(const PlainRead &r, const AddedRead &added,
-                                         int64_t entry) {
+/// Outputs of a part of a listed row that need sums of inputs, or that have an adapter's added.
+__device__ __noinline__ void finishWhole(const PlainRead &r, const AddedRead &added, int64_t entry,
+                                         int64_t begin) {
   const int64_t lines = r.output.out.cols;
+  const int64_t end = pulsora::min(begin + kPartOfRow, lines);
   const int64_t row = r.list[entry];
   OutputStage output = r.output;
   output.list = {r.list, *r.count};
-  for (int64_t line = threadIdx.x % 32; line < lines; line += 32) {
+  for (int64_t line = begin + threadIdx.x % 32; line < end; line += 32) {
     if (r.input.sums || r.input.squares) {
       FinishOutput{output}.finish(entry, line);
     } else {
@@ -169,10 +195,11 @@ __device__ __noinline__ void finishWhole(const PlainRead &r, const AddedRead &ad
   }
 }
 
-/// Makes the outputs of a listed row from its sums; by a warp.
-__device__ void finishListed(const PlainRead &r, const AddedRead &added, int64_t entry) {
+/// Makes the outputs of a part of a listed row from its sums; by a warp.
+__device__ void finishListed(const PlainRead &r, const AddedRead &added, int64_t entry,
+                             int64_t begin) {
   if (r.input.sums || r.input.squares || added.isThere()) {
-    finishWhole(r, added, entry);
+    finishWhole(r, added, entry, begin);
     return;
   }
   const OutputStage &output = r.output;
@@ -181,8 +208,8 @@ __device__ void finishListed(const PlainRead &r, const AddedRead &added, int64_t
   const int32_t round = output.state.round[row];
   const float unit = output.state.scale[row] * output.outScale;
   bool clipped = false;
-  forRow(
-      output.out.cols, [&](int64_t line) { return sums[line]; },
+  forPart(
+      begin, output.out.cols, [&](int64_t line) { return sums[line]; },
       [&](int64_t line, float sum) {
         const Reading reading = readingOf(output, row, line, sum, round);
         clipped |= reading.clipped != 0;
@@ -208,15 +235,17 @@ __device__ void repeatReads(const SumOfReads *reads, int count) {
     if (me < count) listed[me] = isWantedRead(me) ? *reads[me].read.count : 0;
     __syncthreads();
     const ListedRows rows{reads, count, listed};
-    rows.forEach([](const SumOfReads &each, int64_t k) { convertListed(each.read, k); });
+    rows.forEach([](const PlainRead &r) { return r.input.in.cols; },
+                 [](const SumOfReads &each, int64_t entry, int64_t first) {
+                   convertListed(each.read, entry, first);
+                 });
     grid.sync();
-    if (rows.pieces<kLargePiece>() < gridDim.x) {
-      rows.multiply<kSmallPiece>();
-    } else {
-      rows.multiply<kLargePiece>();
-    }
+    rows.multiply();
     grid.sync();
-    rows.forEach([](const SumOfReads &each, int64_t k) { finishListed(each.read, each.added, k); });
+    rows.forEach([](const PlainRead &r) { return r.output.out.cols; },
+                 [](const SumOfReads &each, int64_t entry, int64_t first) {
+                   finishListed(each.read, each.added, entry, first);
+                 });
     grid.sync();
   }
 }

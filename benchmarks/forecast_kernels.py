@@ -5,7 +5,8 @@
 
 Results are compared first: with the CPU's to 1e-5 after one step. A time is the median over groups
 of calls, from an idle device to an idle device, the host's part included; "graph" is the same work
-replayed from a CUDA graph, the device's part alone.
+replayed from a CUDA graph, the device's part alone. "torch.compile" compiles torch's operations, of
+rollouts those of one step.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import argparse
 import statistics
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -45,6 +46,8 @@ class Row(NamedTuple):
     bound: float | None
     captured: bool = True
     """Whether graphs can replay them: decompositions wait for results."""
+    compiled: Call | None = None
+    """torch's operations on the GPU by torch.compile."""
 
 
 def seconds(call: Call, device: torch.device | None = None, *, least: float = 0.2) -> float:
@@ -88,6 +91,11 @@ def timed(
     return seconds(call, device), replayed(call, device) if captured else None
 
 
+def compiled(call: Call, device: torch.device) -> Call | None:
+    """The call on a GPU; None on a CPU, where torch.compile needs a compiler."""
+    return None if device.type == "cpu" else call
+
+
 def ensemble(members: int, hidden: int, *, features: int = 64, encoded: int = 128) -> Ensemble:
     """Random weights, scaled so that states neither die nor saturate."""
     rng = np.random.default_rng(0)
@@ -106,9 +114,22 @@ def ensemble(members: int, hidden: int, *, features: int = 64, encoded: int = 12
     )
 
 
-def loop_of_torch(e: Ensemble, features: Tensor, steps: int) -> Call:
-    """A rollout in torch, all members at once by batched products."""
+def loop_of_torch(
+    e: Ensemble, features: Tensor, steps: int, change: Callable[[Any], Any] = lambda step: step
+) -> Call:
+    """A rollout in torch, all members at once by batched products; `change` may compile its step."""
     hidden = e.recurrent.shape[1]
+
+    def advance(pre: Tensor, h: Tensor, increment: Tensor) -> tuple[Tensor, Tensor]:
+        x = torch.relu(pre + increment * e.encoder[:, :1])
+        given = torch.baddbmm(e.bias[:, None], x, e.input)
+        gates = torch.sigmoid(given[..., : 2 * hidden] + h @ e.recurrent[..., : 2 * hidden])
+        z, r = gates.chunk(2, -1)
+        n = torch.tanh(given[..., 2 * hidden :] + (r * h) @ e.recurrent[..., 2 * hidden :])
+        h = (1 - z) * h + z * n
+        return h, h @ e.heads[..., :1]
+
+    step = change(advance)
 
     def run() -> Tensor:
         pre = torch.baddbmm(
@@ -118,13 +139,7 @@ def loop_of_torch(e: Ensemble, features: Tensor, steps: int) -> Call:
         increment = features.new_zeros(*pre.shape[:2], 1)
         means = []
         for _ in range(steps):
-            x = torch.relu(pre + increment * e.encoder[:, :1])
-            given = torch.baddbmm(e.bias[:, None], x, e.input)
-            gates = torch.sigmoid(given[..., : 2 * hidden] + h @ e.recurrent[..., : 2 * hidden])
-            z, r = gates.chunk(2, -1)
-            n = torch.tanh(given[..., 2 * hidden :] + (r * h) @ e.recurrent[..., 2 * hidden :])
-            h = (1 - z) * h + z * n
-            increment = h @ e.heads[..., :1]
+            h, increment = step(pre, h, increment)
             means.append(increment)
         return torch.cat(means, -1).cumsum(-1)
 
@@ -157,6 +172,7 @@ def rollouts(device: torch.device, threads: int) -> list[Row]:
         torch.testing.assert_close(
             rollout(there, given, steps).mean, by_torch(), rtol=1e-3, atol=1e-3
         )
+        by_compiled = loop_of_torch(there, given, steps, torch.compile)
         macs = 5 * count * steps * (128 * 3 * hidden + 3 * hidden * hidden)
         host = here.to("cpu")
         name = f"rollout, 5 members, hidden {hidden}, {count} rows, {steps} steps"
@@ -168,6 +184,7 @@ def rollouts(device: torch.device, threads: int) -> list[Row]:
                 lambda here=here, f=features, steps=steps: rollout(here, f, steps, threads=threads),
                 loop_of_torch(host, torch.from_numpy(features), steps),
                 2 * macs / FLOPS,
+                compiled=compiled(by_compiled, device),
             )
         )
         if steps == 75:
@@ -199,6 +216,11 @@ def small(device: torch.device, threads: int) -> list[Row]:
 def encoding(count: int, device: torch.device, threads: int) -> Row:
     """relu(x W + b) of `count` rows."""
     rng = np.random.default_rng(2)
+
+    def by_torch(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return torch.relu(torch.addmm(b, x, w))
+
+    by_compiled = torch.compile(by_torch)
     shapes = (count, 64), (64, 128), (128,)
     x, w, b = (rng.standard_normal(s).astype(np.float32) for s in shapes)
     gx, gw, gb = (torch.from_numpy(a).to(device) for a in (x, w, b))
@@ -207,10 +229,11 @@ def encoding(count: int, device: torch.device, threads: int) -> Row:
     return Row(
         f"encode, {count} x 64 by 64 x 128",
         lambda: encode(gx, gw, gb),
-        lambda: torch.relu(torch.addmm(gb, gx, gw)),
+        lambda: by_torch(gx, gw, gb),
         lambda: encode(x, w, b, threads=threads),
-        lambda: torch.relu(torch.addmm(tb, tx, tw)),
+        lambda: by_torch(tx, tw, tb),
         max(2 * 64 * 128 * count / FLOPS, 4 * (64 + 128) * count / BYTES),
+        compiled=compiled(lambda: by_compiled(gx, gw, gb), device),
     )
 
 
@@ -280,20 +303,22 @@ def gpu_table(device: torch.device, threads: int) -> Iterator[str]:
     )
     yield (
         "| case | bound | ours | ours, graph | share of bound | torch | torch, graph | "
-        "ours, CPU | torch, CPU | times our CPU |"
+        "torch.compile | ours, CPU | torch, CPU | times our CPU |"
     )
-    yield "|---|---|---|---|---|---|---|---|---|---|"
+    yield "|" + "---|" * 11
     for make in (rollouts, small, decompositions):
         for row in make(device, threads):
             ours, graph = timed(row.ours, device, row.captured)
             theirs = timed(row.torchs, device, row.captured)
+            with torch.no_grad():
+                by_compiled = seconds(row.compiled, device) if row.compiled else None
             cpu = [seconds(call) if call else None for call in (row.cpu, row.torch_cpu)]
             alone = graph or ours
             share = f"{row.bound / alone:.0%}" if row.bound and alone else ""
             gain = f"{cpu[0] / ours:.1f}" if cpu[0] and ours else ""
             shown = [
                 "" if t is None else f"{1e6 * t:.1f}"
-                for t in (row.bound, ours, graph, *theirs, *cpu)
+                for t in (row.bound, ours, graph, *theirs, by_compiled, *cpu)
             ]
             cells = [row.name, *shown[:3], share, *shown[3:], gain]
             yield "| " + " | ".join(cells) + " |"

@@ -10,8 +10,9 @@ x or 512 MiB (64 on a CPU) in the same run, whichever is faster; "share" is the 
 update's time. On a GPU, times are medians of CUDA graphs over so many sets of operands that they
 come from memory. The second table is a whole layer with its update, y = x weight^T + update: "one
 operation" is `gated_low_rank_linear`, "two" the layer and `gated_low_rank` onto its result, and
-each is followed by what it takes beyond torch's product for the layer alone. Its bound is the first
-column: the product alone. The third is the gradients of adapters, dA and dB from the same dC, in
+each is followed by what it takes beyond torch's product for the layer alone. "bound" is the longer
+of two times: its bytes at the bandwidth of copying 512 MiB (64), and its operations at the rate of
+torch's square product of 8192 (1024 on a CPU), both measured in this run. The third is the gradients of adapters, dA and dB from the same dC, in
 single precision without tf32, with the time that their bytes take at the bandwidth of copying dC;
 the last lines are the host's time of one small call.
 """
@@ -120,14 +121,30 @@ def compiled_update(rows: int, size: int, rank: int, dtype: torch.dtype, device:
         )
 
 
+def greatest_rates(dtype: torch.dtype, device: str) -> tuple[float, float]:
+    """Bytes per second of copying, and operations per second of torch's large square product."""
+    mebibytes, side = (64, 1024) if device == "cpu" else (512, 8192)
+    source = torch.empty(mebibytes << 20, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    a = torch.randn(side, side, device=device).to(dtype)
+    copying = seconds_of([lambda: target.copy_(source)], device)
+    return 2 * source.numel() / copying, 2 * side**3 / seconds_of([lambda: a @ a], device)
+
+
 def layer_rows(names: list[str], device: str) -> bool:
     """Prints the table of layers with an update; whether all results were right."""
     passed = True
     ways = ["one operation", "two", "eager", "PEFT, no gates"] + ["torch.compile"] * (
         device != "cpu"
     )
-    print("\n| layer | type | base alone | " + " | ".join(ways) + " | largest error |")
-    print("|---|---|---|" + "---|" * len(ways) + "---|")
+    rates = {dtype: greatest_rates(dtype, device) for dtype in TYPES.values()}
+    print(
+        "\n| layer | type | bound | base alone | "
+        + " | ".join(ways)
+        + " | share of one operation | "
+        "largest error |"
+    )
+    print("|---|---|---|---|" + "---|" * len(ways) + "---|---|")
     for name in names:
         m, k1, k2, rank = LAYERS[name]
         for label, dtype in TYPES.items():
@@ -157,6 +174,10 @@ def layer_rows(names: list[str], device: str) -> bool:
                     for way, call in calls.items()
                 }
             base = times["base alone"]
+            bandwidth, operations = rates[dtype]
+            moved = bytes_ + dtype.itemsize * (k1 * k2 + rank * (m + k1 + k2))
+            least = max(moved / bandwidth, 2 * (m * k1 * k2 + m * rank * (k1 + k2)) / operations)
+            share = f"{100 * least / times['one operation']:.0f} %"
             text = [
                 f"{1e6 * times[way]:.2f} (+{100 * (times[way] / base - 1):.1f} %)"
                 if way in times
@@ -166,7 +187,9 @@ def layer_rows(names: list[str], device: str) -> bool:
             shape = f"{name}: {m} x {k1} -> {k2}, N = {rank}"
             end = f"{error:.1e}" + ("" if error < tolerance else " WRONG")
             print(
-                f"| {shape} | {label} | {1e6 * base:.2f} | " + " | ".join([*text, end]) + " |",
+                f"| {shape} | {label} | {1e6 * least:.2f} | {1e6 * base:.2f} | "
+                + " | ".join([*text, share, end])
+                + " |",
                 flush=True,
             )
     return passed

@@ -1,4 +1,4 @@
-"""Reads of programmed arrays whose products are sums of integers, by weight_bits = 24 or 16."""
+"""Reads of programmed arrays, whose products are sums of integers."""
 
 from __future__ import annotations
 
@@ -65,18 +65,19 @@ def test_the_error_is_that_of_rounded_weights(bits: int) -> None:
 
 @pytest.mark.parametrize("settings", CELLS, ids=lambda each: "-".join(map(str, each.values())))
 def test_cuts_and_threads_change_no_bit(settings: dict[str, Any]) -> None:
-    whole = read(tile_of(24, **settings), X)
-    many = tile_of(24, threads=2, **settings)
+    whole = read(tile_of("auto", **settings), X)
+    assert same_bits(whole, read(tile_of(24, **settings), X))
+    many = tile_of("auto", threads=2, **settings)
     parts = np.concatenate([read(many, X[:1]), read(many, X[1:8]), read(many, X[8:])])
     assert same_bits(whole, parts)
-    told = tile_of(24, **settings).explain(X, np.ones((ROWS, OUT), np.float32), 0.1)
+    told = tile_of("auto", **settings).explain(X, np.ones((ROWS, OUT), np.float32), 0.1)
     assert "integers of 24 bits: forward" in told["products"]
 
 
 @pytest.mark.parametrize("settings", CELLS, ids=lambda each: "-".join(map(str, each.values())))
-@pytest.mark.parametrize("bits", [24, 16])
+@pytest.mark.parametrize("bits", ["auto", 16])
 def test_property_36_reads_have_the_bits_of_a_cpu(
-    settings: dict[str, Any], bits: int, device: str
+    settings: dict[str, Any], bits: int | str, device: str
 ) -> None:
     assert same_bits(read(tile_of(bits, **settings), X), read(tile_of(bits, device, **settings), X))
 
@@ -106,7 +107,7 @@ def test_an_evaluation_is_the_loop_of_single_realisations() -> None:
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
     plain = torch.nn.Sequential(torch.nn.Linear(IN, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
-    config = pl.InferenceConfig(forward=pl.IOParameters(weight_bits=24))
+    config = pl.InferenceConfig()
     model = pl.convert_to_analog(plain, config, max_input_size=12, seed=3).eval()
     batches = [(torch.from_numpy(X), torch.arange(ROWS) % 4)]
     settings: dict[str, Any] = {"times": [1.0, 3600.0], "programmings": 3}
@@ -117,3 +118,32 @@ def test_an_evaluation_is_the_loop_of_single_realisations() -> None:
     alone = pl.inference.evaluate(model, batches, prepare=lambda _: None, metric=loss, **settings)
     folded = pl.inference.evaluate(model, batches, metric=loss, **settings)
     assert same_bits(alone.values, folded.values)
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_tile_of_an_earlier_version_goes_on_in_floating_point(version: int) -> None:
+    state = tile_of("auto").state()
+    state.values["version"] = version
+    tile = pl.Tile.from_state(state.signed())
+    assert tile.config.forward.weight_bits == 32
+    assert same_bits(read(tile, X), read(tile_of(32), X))
+    same = tile_of("auto")
+    same.load_state(state.signed())  # whose settings count: this tile reads in integers
+    assert same.config.forward.weight_bits == "auto"
+    assert same_bits(read(same, X), read(tile_of(24), X))
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_layer_of_an_earlier_version_loads(version: int) -> None:
+    torch = pytest.importorskip("torch")
+    config = pl.InferenceConfig(noise_model=pl.noise_models.PCMLike())
+    earlier = pl.nn.AnalogLinear(5, 4, config=config, seed=3)
+    saved, start = earlier.state_dict(), "tiles.0_0."
+    state = next(iter(earlier.tiles)).state()
+    state.values["version"] = version
+    for name, array in pl.state.to_tensors(state.signed()).items():
+        saved[start + name] = torch.from_numpy(array)
+    layer = pl.nn.AnalogLinear(5, 4, config=config, seed=7)
+    layer.load_state_dict(saved)
+    assert next(iter(layer.tiles)).config == config
+    assert torch.equal(layer.weight, earlier.weight)

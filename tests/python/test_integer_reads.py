@@ -160,7 +160,7 @@ EXACT = reads(is_perfect=True)
         (pl.LRTTConfig(rank=2, backward=EXACT), "visible forward, fast_a forward, fast_b forward;"),
         (pl.LRTTConfig(rank=2, inject_io="shared"), "floating point .inject_io is 'shared'.$"),
         (pl.IdealConfig(), "^floating point .is_perfect is true.$"),
-        (pl.InferenceConfig(), "no bound"),
+        (pl.InferenceConfig(), "24 bits: forward; floating point .is_perfect.*: backward"),
         (pl.SingleConfig(update=pl.UpdateParameters(pulse_type="none")), "no bound"),
     ],
 )  # fmt: skip
@@ -237,7 +237,7 @@ def test_a_layer_of_an_earlier_version_loads(bits: int | str) -> None:
     (tile,) = layer.tiles
     assert tile.config == config
     np.testing.assert_array_equal(tile.weights, next(iter(earlier.tiles)).weights)
-    assert tile.state().values["version"] == 4
+    assert tile.state().values["version"] == 5
 
 
 @pytest.mark.parametrize("name", ["reference", "vector", "transfer", "lrtt", "one_sided"])

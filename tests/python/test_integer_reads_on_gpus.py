@@ -39,6 +39,12 @@ READS: dict[str, dict[str, Any]] = {
         "w_noise_type": "additive_constant",
     },
     "repeated": {"weight_bits": 24, "out_bound": 2.0, "bm_backward": True},
+    "repeated, two bytes": {
+        "weight_bits": 16,
+        "inp_res": 1 / 4094,
+        "out_bound": 1.0,
+        "bm_backward": True,
+    },
 }
 KINDS = {
     "single": lambda **io: pl.SingleConfig(device=pl.devices.SoftBounds(), **io),

@@ -129,7 +129,7 @@ EDITS: list[tuple[str, Edit, str]] = [
     (
         "old version",
         lambda _, v: v.update(version=0),
-        "version 0; this build reads versions 1 to 4",
+        "version 0; this build reads versions 1 to 5",
     ),
     ("no version", lambda _, v: v.pop("version"), "no count 'version'"),
     ("seed", lambda _, v: v.update(seed=[]), r"seed is \[\]; it must be a number, as text"),

@@ -30,13 +30,11 @@ std::vector<AnalogRead *> InferenceDevice::reads() {
   return all;
 }
 
-// Noise has no largest value, so that integers are for reads that ask for them by number. Weights
-// beyond eight times the range of cells saturate then; a bound of 8 itself would take a bit more.
+// Noise has no largest value. Weights beyond eight times the range of cells, which no memory gets
+// to, saturate in integers; a bound of 8 itself would take a bit more.
 void InferenceDevice::boundReads(const Context &) {
   constexpr double kRanges = 7.999;
-  for (AnalogRead *read : reads()) {
-    if (!read->parameters().weight_bits.automatic) read->setWeightBound(kRanges);
-  }
+  for (AnalogRead *read : reads()) read->setWeightBound(kRanges);
 }
 
 void InferenceDevice::setVariances(float *variances) {

@@ -8,12 +8,13 @@
 namespace pulsora {
 namespace {
 
-// In version 4 weight_bits = "auto" means integers, where reads can have them; in earlier ones it
-// meant floating point. Version 3 is signed (State::sign). Version 2 saved the settings of the
+// Since version 4 weight_bits = "auto" means integers, where reads can have them, and since version
+// 5 those of programmed arrays, too; before, it meant floating point. Version 3 is signed (State::sign). Version 2 saved the settings of the
 // tile's compound alone, like version 3; version 1 saved the settings of every kind. Neither
 // counted the sendings of transfers.
-constexpr uint64_t kVersion = 4;
+constexpr uint64_t kVersion = 5;
 constexpr uint64_t kIntegersSince = 4;
+constexpr uint64_t kProgrammedIntegersSince = 5;
 constexpr uint64_t kSendingsSince = 3;
 constexpr uint64_t kOldestVersion = 1;
 
@@ -55,10 +56,18 @@ Value inFloats(Value config) {
   return config;
 }
 
+// Whether weight_bits = "auto" meant floating point in the version of a state.
+bool isFromFloats(const State &state, const Value &config) {
+  const Value::Map *map = config.map();
+  const auto kind = map ? map->find("kind") : Value::Map::const_iterator{};
+  const bool isProgrammed = map && kind != map->end() && kind->second == Value("inference");
+  return state.counter("version") < (isProgrammed ? kProgrammedIntegersSince : kIntegersSince);
+}
+
 // The configuration of a saved state, with products as its version made them.
 Value configOf(const State &state) {
   Value config = savedConfig(valueOf(state, "config"));
-  return state.counter("version") < kIntegersSince ? inFloats(std::move(config)) : config;
+  return isFromFloats(state, config) ? inFloats(std::move(config)) : config;
 }
 
 void requireSameTile(const State &state, const State &mine) {
@@ -71,7 +80,7 @@ void requireSameTile(const State &state, const State &mine) {
       // Compared in the present form, with missing parameters at their defaults. The products of an
       // earlier version's reads go on as this tile makes them.
       const auto saved = readParams<TileConfig>(configOf(state), name);
-      const bool isEarlier = state.counter("version") < kIntegersSince;
+      const bool isEarlier = isFromFloats(state, own->second);
       same = withoutStorage(writeParams(saved)) ==
              withoutStorage(isEarlier ? inFloats(own->second) : own->second);
     } else if (same) {

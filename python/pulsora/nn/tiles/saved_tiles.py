@@ -25,7 +25,9 @@ __all__ = ["SavedTile", "restored", "saved_tile"]
 _READS = ("forward", "backward")
 
 _INTEGERS_SINCE = 4
-"""The version of states in which weight_bits="auto" means integers, where reads can have them."""
+_PROGRAMMED_INTEGERS_SINCE = 5
+"""Versions of states since which weight_bits="auto" means integers: where reads can have them, and
+in reads of programmed arrays."""
 
 
 def require_no_module(name: str) -> None:
@@ -106,7 +108,9 @@ def restored(
             f"[{tile.d_size}, {tile.x_size}]"
         )
     if made.config not in configs:
-        older = state.values["version"] < _INTEGERS_SINCE
+        programmed = made.config.kind == "inference"
+        since = _PROGRAMMED_INTEGERS_SINCE if programmed else _INTEGERS_SINCE
+        older = state.values["version"] < since
         for config in configs:
             if _compared(config, older) == _compared(made.config, older):
                 # Reads of an older state go on as this layer makes them.

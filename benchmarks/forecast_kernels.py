@@ -117,7 +117,7 @@ def ensemble(members: int, hidden: int, *, features: int = 64, encoded: int = 12
 def loop_of_torch(
     e: Ensemble, features: Tensor, steps: int, change: Callable[[Any], Any] = lambda step: step
 ) -> Call:
-    """A rollout in torch, all members at once by batched products; `change` may compile its step."""
+    """A rollout in torch, all members at once by batched products; `change` may compile a step."""
     hidden = e.recurrent.shape[1]
 
     def advance(pre: Tensor, h: Tensor, increment: Tensor) -> tuple[Tensor, Tensor]:

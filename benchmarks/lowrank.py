@@ -12,9 +12,10 @@ come from memory. The second table is a whole layer with its update, y = x weigh
 operation" is `gated_low_rank_linear`, "two" the layer and `gated_low_rank` onto its result, and
 each is followed by what it takes beyond torch's product for the layer alone. "bound" is the longer
 of two times: its bytes at the bandwidth of copying 512 MiB (64), and its operations at the rate of
-torch's square product of 8192 (1024 on a CPU), both measured in this run. The third is the gradients of adapters, dA and dB from the same dC, in
-single precision without tf32, with the time that their bytes take at the bandwidth of copying dC;
-the last lines are the host's time of one small call.
+torch's square product of 8192 (1024 on a CPU), both measured in this run. The third is the
+gradients of adapters, dA and dB from the same dC, in single precision without tf32, with the time
+that their bytes take at the bandwidth of copying dC; the last lines are the host's time of one
+small call.
 """
 
 from __future__ import annotations

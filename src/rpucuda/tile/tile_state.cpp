@@ -9,9 +9,9 @@ namespace pulsora {
 namespace {
 
 // Since version 4 weight_bits = "auto" means integers, where reads can have them, and since version
-// 5 those of programmed arrays, too; before, it meant floating point. Version 3 is signed (State::sign). Version 2 saved the settings of the
-// tile's compound alone, like version 3; version 1 saved the settings of every kind. Neither
-// counted the sendings of transfers.
+// 5 those of programmed arrays, too; before, it meant floating point. Version 3 is signed
+// (State::sign). Version 2 saved the settings of the tile's compound alone, like version 3; version
+// 1 saved the settings of every kind. Neither counted the sendings of transfers.
 constexpr uint64_t kVersion = 5;
 constexpr uint64_t kIntegersSince = 4;
 constexpr uint64_t kProgrammedIntegersSince = 5;

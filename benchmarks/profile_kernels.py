@@ -1,9 +1,9 @@
 """Profiles kernels with Nsight Compute (ncu): what limits them, by the counters of the GPU.
 
-    python benchmarks/profile_kernels.py {lowrank,reads} ... [--out FILE]
+    python benchmarks/profile_kernels.py {lowrank,reads,inference} ... [--out FILE]
 
 Each call runs once before it is profiled. Low-rank operands come from memory, because the cache is
-overwritten before the call; reads find theirs in the cache. Columns: microseconds; bytes that pass
+overwritten before the call; reads and programmed arrays find theirs in the cache. Columns: microseconds; bytes that pass
 the memory of the card; shares of the greatest rate of memory and of the second cache; share of the
 time in which tensor cores work; share of the cycles in which a scheduler issues an instruction;
 share of the warps that could be resident; registers of a thread; and the two reasons for which a
@@ -103,7 +103,28 @@ def reads_calls() -> Iterator[Call]:
         yield name, lambda read=read, x=x: read(x)  # type: ignore[misc]
 
 
-GROUPS = {"lowrank": lowrank_calls, "reads": reads_calls}
+def inference_calls() -> Iterator[Call]:
+    """A programmed array of 4096 x 4096: its realisations, reads and a hardware-aware step."""
+    import pulsora as pl  # noqa: PLC0415 - here, as in the other groups
+    from inference_speed import LARGE, ROWS, Place  # noqa: PLC0415 - beside this file
+
+    place = Place(4096, "cuda:0")
+    model = place.layer().eval()
+    yield "program", lambda: pl.program(model, 3)
+    yield "drift", lambda: pl.drift(model, 3600.0)
+    for rows in (ROWS, LARGE):
+        x = torch.randn(rows, place.size, device="cuda")
+        yield f"read, {rows} samples", lambda x=x: model(x)  # type: ignore[misc]
+    trained = place.layer(modifier="add_normal").train()
+
+    def step() -> None:
+        with torch.enable_grad():
+            trained(x).square().mean().backward()
+
+    yield f"hardware-aware step, {LARGE} samples", step
+
+
+GROUPS = {"lowrank": lowrank_calls, "reads": reads_calls, "inference": inference_calls}
 
 
 def run_calls(group: str) -> None:
@@ -131,7 +152,11 @@ def profiled(group: str) -> str:
     options = "--clock-control none --cache-control none --profile-from-start off --nvtx --csv"
     command = ["ncu", *options.split(), "--page", "raw", "--metrics", metrics]
     command += [sys.executable, __file__, group, "--calls"]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603
+    done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603
+    if done.returncode != 0:
+        text = (done.stdout + done.stderr)[-2000:]
+        raise SystemExit(f"ncu ended with {done.returncode}:\n{text}")
+    return done.stdout
 
 
 def table(text: str) -> str:

@@ -227,7 +227,8 @@ void TransferDevice::findRates(const Context &context, MatrixView<const float> x
   forEach(context, 1,
           AutoRates{samples, to.maxima, to.maxima + samples,
                     (1.0f - params_.auto_momentum) / static_cast<float>(batch),
-                    fastRate(lr) * slots * fast.cells().granularity(), to.running, to.rates});
+                    fastRate(lr) * slots * fast.cells().granularity(), to.running, to.rates,
+                    context.nonfiniteFlag});
 }
 
 void TransferDevice::requireRoom(int64_t samples) const {
@@ -290,7 +291,8 @@ void TransferDevice::updatePiece(const Context &context, MatrixView<const float>
   constexpr auto kSamples = TransferSchedule::Unit::Samples;
   LineTransfer &first = transfers_.front();
   Crossbar &fast = *chain_.front();
-  const DueVisits due = first.dueWithin(x.rows);
+  DueVisits due = first.dueWithin(x.rows);
+  due.visits.fault = context.nonfiniteFlag;
   const float *rates = this->rates(context, x, d, lr);
   float fastLr = std::copysign(rates ? 1.0f : fastRate(lr), lr);
   if (lr == 0.0f) fastLr = 0.0f;
@@ -356,7 +358,8 @@ void TransferDevice::transferNow(const Context &context, size_t k, float lr) {
   LineTransfer &transfer = transfers_[k];
   PulsedDevice &from = chain_[k]->cells();
   PulsedDevice &to = chain_[k + 1]->cells();
-  const DueVisits due = transfer.oneEvent();
+  DueVisits due = transfer.oneEvent();
+  due.visits.fault = context.nonfiniteFlag;
   reserveEvent(context, k);
   from.readLines(context, due.visits, params_.transfer_columns, transfer.seen());
   from.resetLines(context, due.visits, params_.transfer_columns,

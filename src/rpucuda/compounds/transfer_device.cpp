@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "array/cell_functors.h"
 #include "array/events.h"
 #include "core/backend.h"
 #include "linalg/math_util.h"
@@ -384,25 +383,6 @@ void TransferDevice::postUpdate(const Context &context, float lr, const Counters
   relax(context, all, c.miniBatches);
   if (batchSamples_ > 0) lastBatch_ = batchSamples_;
   batchSamples_ = 0;
-}
-
-void TransferDevice::setWeights(const Context &context, MatrixView<const float> weights,
-                                const Counters &c) {
-  // All memory is taken before the first write.
-  const Buffer<float> zeros = Buffer<float>::zeros(context, weights.size());
-  const auto none = rowMajor<const float>(zeros.data(), weights.rows, weights.cols);
-  const float factor = params_.weightOf(params_.arrays() - 1);
-  Buffer<float> scaled;
-  if (factor != 1.0f) {
-    scaled.reserve(context, weights.size());
-    forEach(context, weights.size(), ScaledCopier{weights, 1.0f / factor, scaled.data()});
-    weights = rowMajor<const float>(scaled.data(), weights.rows, weights.cols);
-  }
-  for (size_t k = 0; k + 1 < chain_.size(); ++k)
-    chain_[k]->cells().setWeights(context, none, c.events);
-  visible().cells().setWeights(context, weights, c.events);
-  for (LineTransfer &each : transfers_) each.restart(context);
-  followSigns();
 }
 
 }  // namespace pulsora

@@ -45,10 +45,10 @@ class ResidualLearning final : public AnalogDevice {
     const auto columns = static_cast<uint64_t>(xSize());
     requireRoom(c.miniBatches, 1, kWritePulseSamples / columns, "mini-batches");
     pulses_.reserve(context, buffer_.size());
-    forEach(
-        context, buffer_.size(),
-        ResidualPulses{residual_.weights(), params_.beta, main_.cells().granularity(),
-                       static_cast<float>(params_.most_pulses), buffer_.data(), pulses_.data()});
+    forEach(context, buffer_.size(),
+            ResidualPulses{residual_.weights(), params_.beta, main_.cells().granularity(),
+                           static_cast<float>(params_.most_pulses), buffer_.data(), pulses_.data(),
+                           context.nonfiniteFlag});
     LineVisits visits;
     visits.lines = visits.count = xSize();
     main_.cells().applyToLines(context,

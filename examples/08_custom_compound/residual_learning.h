@@ -53,8 +53,13 @@ struct ResidualPulses {
   float most;
   float *buffer;  // [cols, rows]
   float *pulses;
+  const uint32_t *fault;  // Context::nonfiniteFlag: while it is set, nothing moves
 
   PULSORA_HD void operator()(int64_t i) const {
+    if (fault && *fault) {
+      pulses[i] = 0.0f;
+      return;
+    }
     const int64_t col = i / residual.rows;
     const float sum = pulsora::fma(beta, residual(i - col * residual.rows, col), buffer[i]);
     const float whole = pulsora::floor(pulsora::abs(sum) / step);

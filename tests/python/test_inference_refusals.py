@@ -56,7 +56,7 @@ TILES: list[tuple[str, dict[str, Any], Callable[[Any], object], str]] = [
     ),
     ("negative p", {}, lambda a: a.program(-1), "number is -1; it must be >= 0"),
     ("fractional p", {}, lambda a: a.program(1.5), "number is 1.5; write a whole number"),
-    ("large p", {}, lambda a: a.program(2**47), "number is 1.40737488e+14; it must be >= 0 and <="),
+    ("large p", {}, lambda a: a.program(2**47), "number is 140737488355328; it must be >= 0"),
     ("negative chip", {}, lambda a: a.program(0, chip=-1), "chip is -1; it must be >= 0"),
     ("fractional redraw", {}, lambda a: a.drift(1.0, redraw=0.5), "redraw is 0.5; write a whole"),
     (

@@ -141,6 +141,7 @@ struct RelaxCell {
 
   template <class Array>
   PULSORA_HD void operator()(const Array &a, int64_t i) const {
+    if (event.fault && *event.fault) return;
     a.weights[i] = relaxedWeight(a.weights[i], a.response(i), a.params, event, a.key, i);
   }
 };

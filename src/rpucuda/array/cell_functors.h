@@ -65,8 +65,10 @@ struct VisibleWeight {
   RandomKey key;
   uint64_t event;
   float *visible;
+  const uint32_t *fault = nullptr;  // see Context::nonfiniteFlag; may be null
 
   PULSORA_HD void operator()(int64_t i) const {
+    if (fault && *fault) return;
     set(i, scale > 0.0f ? normalOfSample(key, Purpose::WriteNoise, static_cast<uint64_t>(i), event)
                         : 0.0f);
   }

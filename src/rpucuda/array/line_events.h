@@ -32,7 +32,7 @@ struct PulseLine {
     const int64_t others = cells.others();
     int64_t v = i / others;
     const int64_t k = i - v * others;
-    if (!visits.isFirst(v)) return 0;
+    if (visits.changeNothing() || !visits.isFirst(v)) return 0;
     const int64_t cell = cells.cell(visits.line(v), k);
     typename Device::Response r{};
     float w = 0.0f;
@@ -75,6 +75,7 @@ struct TapLine {
     if (!visits.isFirst(firstVisit)) return;
     const int64_t line = visits.line(firstVisit);
     const int64_t cell = cells.cell(line, k);
+    const bool resets = taps.reset.probability > 0.0f && !visits.changeNothing();
     LazyResponse r;
     float w = a.weights[cell];
     int64_t sample = 0;
@@ -82,7 +83,7 @@ struct TapLine {
       w = after(a, r, w, line, k, cell, sample, taps.samplesBefore(v));
       sample = taps.samplesBefore(v);
       if (taps.values) taps.values[v * others + k] = w;
-      if (taps.reset.probability > 0.0f) {
+      if (resets) {
         w = resetCell(w, r.of(a, cell), a.params, taps.reset.resets, taps.reset.probability, a.key,
                       cell, taps.reset.firstEvent + static_cast<uint64_t>(v));
       }

@@ -21,7 +21,10 @@ struct LineVisits {
   int64_t together = 1;  // visits of one event; events begin at multiples of it
   bool random = false;   // the first line of each event is drawn
   RandomKey key{};       // of that draw
+  /// While this word is not 0, visits change nothing; see Context::nonfiniteFlag. May be null.
+  const uint32_t *fault = nullptr;
 
+  PULSORA_HD bool changeNothing() const { return fault && *fault; }
   /// The line of visit v. A drawn line is uniform to 1 part in 2^32.
   PULSORA_HD int64_t line(int64_t v) const {
     const uint64_t number = first + static_cast<uint64_t>(v);

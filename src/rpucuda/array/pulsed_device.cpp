@@ -102,7 +102,8 @@ void PulsedDevice::confine(const Context &context, float *stored) const {
 // Renews the visible weights, with write noise of deviation `noise`.
 void PulsedDevice::look(const Context &context, float noise, uint64_t event) {
   if (visible_.empty()) return;
-  const VisibleWeight cells{frame(), weights_.data(), noise, key_, event, visible_.data()};
+  const VisibleWeight cells{frame(),         weights_.data(),      noise, key_, event,
+                            visible_.data(), context.nonfiniteFlag};
   if (!context.onCpu()) {
     forEach(context, size(), cells);
     return;
@@ -262,7 +263,8 @@ void PulsedDevice::relax(const Context &context, uint64_t event) {
   settle(context);
   const CellLoan loan(context, cells_);
   const CellArray a = array(loan);
-  const Relaxation relaxation{loan.decayRates(), loan.diffusions(), loan.resets(), event};
+  const Relaxation relaxation{loan.decayRates(), loan.diffusions(), loan.resets(), event,
+                              context.nonfiniteFlag};
   const PulsedKernels &kernels = kernelsOf(params_.model(), context);
   overCells(context, size(), kCellSteps, [&](int64_t begin, int64_t end, void *stream) {
     kernels.relax(a, relaxation, begin, end, stream);

@@ -34,7 +34,8 @@ struct Relaxation {
   const uint16_t *decayRates = nullptr;
   const uint16_t *diffusions = nullptr;
   const uint16_t *resets = nullptr;
-  uint64_t event = 0;  // index of the mini-batch, which keys the draws
+  uint64_t event = 0;               // index of the mini-batch, which keys the draws
+  const uint32_t *fault = nullptr;  // see Context::nonfiniteFlag; may be null
 };
 
 /// A reset of the cells whose draw falls below `probability`, in columns [firstCol, firstCol +

@@ -21,6 +21,7 @@ PULSORA_HD void drawWriteNoise(const VisibleWeight &cell, int64_t first,
 
 template <>
 void makeVisible<Isa::PULSORA_ISA>(const VisibleWeight &cells, int64_t begin, int64_t end) {
+  if (cells.fault && *cells.fault) return;
   const VisibleWeight cell = cells;  // a local copy, which writes do not change
   float xi[kPhiloxBatch] = {};
   for (int64_t first = begin; first < end; first += kPhiloxBatch) {

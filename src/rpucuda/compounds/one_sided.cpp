@@ -157,7 +157,7 @@ void OneSidedDevice::refresh(const Context &context) {
           RefreshChoice{readPlus_.run(context, plus().weights(), firstSample),
                         readMinus_.run(context, minus().weights(), firstSample),
                         params_.refresh_upper_thres * wMax, params_.refresh_lower_thres * wMax,
-                        negative_.data(), chosen_.data()});
+                        negative_.data(), chosen_.data(), context.nonfiniteFlag});
   plus().resetCells(context, chosen_.data(), ownWrite(refreshes_));
   minus().resetCells(context, chosen_.data(), ownWrite(refreshes_));
   writeBack(context);

@@ -80,15 +80,17 @@ struct RefreshChoice {
   MatrixView<const float> minus;  // as read: [cols, rows]
   float upper;                    // conductances, not shares
   float lower;
-  float *negative;  // [cols, rows]
-  float *chosen;    // [rows, cols]
+  float *negative;        // [cols, rows]
+  float *chosen;          // [rows, cols]
+  const uint32_t *fault;  // see Context::nonfiniteFlag; may be null
 
   PULSORA_HD void operator()(int64_t i) const {
     const int64_t col = i / plus.cols;
     const int64_t row = i % plus.cols;
     const float p = plus(col, row);
     const float q = minus(col, row);
-    const bool due = pulsora::max(p, q) > upper && pulsora::min(p, q) > lower;
+    const bool saturates = pulsora::max(p, q) > upper && pulsora::min(p, q) > lower;
+    const bool due = saturates && !(fault && *fault);
     negative[i] = due ? q - p : 0.0f;
     chosen[row * plus.rows + col] = due ? 1.0f : 0.0f;
   }

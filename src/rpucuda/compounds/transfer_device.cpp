@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "array/cell_functors.h"
 #include "array/events.h"
 #include "core/backend.h"
 #include "linalg/math_util.h"
@@ -227,7 +226,8 @@ void TransferDevice::findRates(const Context &context, MatrixView<const float> x
   forEach(context, 1,
           AutoRates{samples, to.maxima, to.maxima + samples,
                     (1.0f - params_.auto_momentum) / static_cast<float>(batch),
-                    fastRate(lr) * slots * fast.cells().granularity(), to.running, to.rates});
+                    fastRate(lr) * slots * fast.cells().granularity(), to.running, to.rates,
+                    context.nonfiniteFlag});
 }
 
 void TransferDevice::requireRoom(int64_t samples) const {
@@ -290,7 +290,8 @@ void TransferDevice::updatePiece(const Context &context, MatrixView<const float>
   constexpr auto kSamples = TransferSchedule::Unit::Samples;
   LineTransfer &first = transfers_.front();
   Crossbar &fast = *chain_.front();
-  const DueVisits due = first.dueWithin(x.rows);
+  DueVisits due = first.dueWithin(x.rows);
+  due.visits.fault = context.nonfiniteFlag;
   const float *rates = this->rates(context, x, d, lr);
   float fastLr = std::copysign(rates ? 1.0f : fastRate(lr), lr);
   if (lr == 0.0f) fastLr = 0.0f;
@@ -356,7 +357,8 @@ void TransferDevice::transferNow(const Context &context, size_t k, float lr) {
   LineTransfer &transfer = transfers_[k];
   PulsedDevice &from = chain_[k]->cells();
   PulsedDevice &to = chain_[k + 1]->cells();
-  const DueVisits due = transfer.oneEvent();
+  DueVisits due = transfer.oneEvent();
+  due.visits.fault = context.nonfiniteFlag;
   reserveEvent(context, k);
   from.readLines(context, due.visits, params_.transfer_columns, transfer.seen());
   from.resetLines(context, due.visits, params_.transfer_columns,
@@ -381,25 +383,6 @@ void TransferDevice::postUpdate(const Context &context, float lr, const Counters
   relax(context, all, c.miniBatches);
   if (batchSamples_ > 0) lastBatch_ = batchSamples_;
   batchSamples_ = 0;
-}
-
-void TransferDevice::setWeights(const Context &context, MatrixView<const float> weights,
-                                const Counters &c) {
-  // All memory is taken before the first write.
-  const Buffer<float> zeros = Buffer<float>::zeros(context, weights.size());
-  const auto none = rowMajor<const float>(zeros.data(), weights.rows, weights.cols);
-  const float factor = params_.weightOf(params_.arrays() - 1);
-  Buffer<float> scaled;
-  if (factor != 1.0f) {
-    scaled.reserve(context, weights.size());
-    forEach(context, weights.size(), ScaledCopier{weights, 1.0f / factor, scaled.data()});
-    weights = rowMajor<const float>(scaled.data(), weights.rows, weights.cols);
-  }
-  for (size_t k = 0; k + 1 < chain_.size(); ++k)
-    chain_[k]->cells().setWeights(context, none, c.events);
-  visible().cells().setWeights(context, weights, c.events);
-  for (LineTransfer &each : transfers_) each.restart(context);
-  followSigns();
 }
 
 }  // namespace pulsora

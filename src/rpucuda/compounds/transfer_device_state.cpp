@@ -1,3 +1,4 @@
+#include "array/cell_functors.h"
 #include "array/events.h"
 #include "compounds/transfer_device.h"
 #include "core/backend.h"
@@ -5,7 +6,7 @@
 #include "linalg/math_util.h"
 #include "storage/state_values.h"
 
-// A chain of arrays told and saved: explain(), statistics, states.
+// A chain of arrays told, written and saved: explain(), statistics, weights, states.
 
 namespace pulsora {
 namespace {
@@ -90,6 +91,25 @@ void TransferDevice::countHardware(const Counters &c, HardwareCounts &counts) co
     const uint64_t elements = each.reads() * static_cast<uint64_t>(each.rule().others);
     counts.addDigital(elements, 8 * elements);
   }
+}
+
+void TransferDevice::setWeights(const Context &context, MatrixView<const float> weights,
+                                const Counters &c) {
+  // All memory is taken before the first write.
+  const Buffer<float> zeros = Buffer<float>::zeros(context, weights.size());
+  const auto none = rowMajor<const float>(zeros.data(), weights.rows, weights.cols);
+  const float factor = params_.weightOf(params_.arrays() - 1);
+  Buffer<float> scaled;
+  if (factor != 1.0f) {
+    scaled.reserve(context, weights.size());
+    forEach(context, weights.size(), ScaledCopier{weights, 1.0f / factor, scaled.data()});
+    weights = rowMajor<const float>(scaled.data(), weights.rows, weights.cols);
+  }
+  for (size_t k = 0; k + 1 < chain_.size(); ++k)
+    chain_[k]->cells().setWeights(context, none, c.events);
+  visible().cells().setWeights(context, weights, c.events);
+  for (LineTransfer &each : transfers_) each.restart(context);
+  followSigns();
 }
 
 void TransferDevice::saveTo(const Context &context, State &state, const std::string &prefix) const {

@@ -27,6 +27,13 @@ size_t editDistance(const std::string &a, const std::string &b) {
   return row[b.size()];
 }
 
+// A limit in as few digits as message() shows, or a whole number that needs more in full.
+std::string shownLimit(double limit) {
+  const bool isLong = std::nearbyint(limit) == limit && std::fabs(limit) < 9e15;
+  return isLong && std::fmod(limit, 1e9) != 0.0 ? message(static_cast<int64_t>(limit))
+                                                : message(limit);
+}
+
 }  // namespace
 
 std::string describe(const Range &range) {
@@ -34,9 +41,9 @@ std::string describe(const Range &range) {
   const bool hasHigh = std::isfinite(range.high);
   if (!hasLow && !hasHigh) return "any finite number";
   std::string text;
-  if (hasLow) text += message(range.lowOpen ? "> " : ">= ", range.low);
+  if (hasLow) text += (range.lowOpen ? "> " : ">= ") + shownLimit(range.low);
   if (hasLow && hasHigh) text += " and ";
-  if (hasHigh) text += message(range.highOpen ? "< " : "<= ", range.high);
+  if (hasHigh) text += (range.highOpen ? "< " : "<= ") + shownLimit(range.high);
   return text;
 }
 
@@ -102,6 +109,11 @@ size_t readChoice(const Value &value, const std::vector<std::string> &names,
     if (names[i] == text) return i;
   }
   throw ConfigError(message(path, " is '", text, "', which is not a choice", suggest(text, names)));
+}
+
+void checkRange(int64_t number, const Range &range, const std::string &path) {
+  PULSORA_CHECK(ConfigError, range.contains(static_cast<double>(number)), path, " is ", number,
+                "; it must be ", describe(range));
 }
 
 void checkRange(double number, const Range &range, const std::string &path) {

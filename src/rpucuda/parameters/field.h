@@ -81,6 +81,7 @@ const std::string &readText(const Value &value, const std::string &path);
 /// Index of a text among `names`.
 size_t readChoice(const Value &value, const std::vector<std::string> &names,
                   const std::string &path);
+void checkRange(int64_t number, const Range &range, const std::string &path);
 void checkRange(double number, const Range &range, const std::string &path);
 /// The float nearest to `number`; an error if it overflows.
 float toFloat(double number, const std::string &path);

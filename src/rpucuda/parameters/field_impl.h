@@ -46,7 +46,7 @@ void readField(T &out, const Value &value, const Range &range, const std::string
     out = static_cast<T>(readChoice(value, enumNames<T>(), path));
   } else if constexpr (std::is_integral_v<T>) {
     const int64_t number = readInteger(value, path);
-    checkRange(static_cast<double>(number), range, path);
+    checkRange(number, range, path);
     PULSORA_CHECK(
         ConfigError,
         number >= static_cast<int64_t>(std::numeric_limits<T>::min()) &&
@@ -200,6 +200,12 @@ Value writeParams(const Params &params) {
 
 namespace detail {
 
+/// A number as checkRange() takes it.
+template <class T>
+auto widened(T number) {
+  return static_cast<std::conditional_t<std::is_integral_v<T>, int64_t, double>>(number);
+}
+
 template <class Params>
 struct RangeChecker {
   const Params &params;
@@ -210,14 +216,12 @@ struct RangeChecker {
                   const char *, const char * = "") {
     const T &value = params.*member;
     if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
-      checkRange(static_cast<double>(value), range, joinPath(path, name));
+      checkRange(widened(value), range, joinPath(path, name));
     } else if constexpr (kIsAuto<T>) {
-      if (!value.automatic)
-        checkRange(static_cast<double>(value.value), range, joinPath(path, name));
+      if (!value.automatic) checkRange(widened(value.value), range, joinPath(path, name));
     } else if constexpr (std::is_same_v<T, FloatList>) {
       for (int i = 0; i < value.count; ++i) {
-        checkRange(static_cast<double>(value.values[i]), range,
-                   message(joinPath(path, name), "[", i, "]"));
+        checkRange(widened(value.values[i]), range, message(joinPath(path, name), "[", i, "]"));
       }
     } else if constexpr (IsStruct<T>::value) {
       checkParams(value, joinPath(path, name));

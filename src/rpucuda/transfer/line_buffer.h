@@ -83,8 +83,10 @@ struct TrainClips {
   float steps;  // of the written array, for a value of 1
   float most;   // slots of a train
   uint64_t *clipped;
+  const uint32_t *fault;  // see Context::nonfiniteFlag; may be null
 
   PULSORA_HD void operator()(int64_t i) const {
+    if (fault && *fault) return;
     const float excess = pulsora::floor(pulsora::abs(values[i]) * steps - most);
     if (excess > 0.0f) atomicAddTo(clipped, wholeNumber(excess));
   }
@@ -108,7 +110,7 @@ struct LineCollector {
     const LineVisits &visits = flips.visits;
     int64_t v = i / rule.others;
     const int64_t k = i - v * rule.others;
-    if (!visits.isFirst(v)) return;
+    if (visits.changeNothing() || !visits.isFirst(v)) return;
     const int64_t at = visits.line(v) * rule.others + k;
     Cell cell = load(at);
     float lineSign = memory.lineSigns ? memory.lineSigns[visits.line(v)] : 1.0f;
@@ -129,7 +131,7 @@ struct LineCollector {
   /// The elements of visit v (forEachByRows).
   void ofRow(int64_t v) const {
     const LineVisits &visits = flips.visits;
-    if (!visits.isFirst(v)) return;
+    if (visits.changeNothing() || !visits.isFirst(v)) return;
     const int64_t line = visits.line(v);
     float lineSign = memory.lineSigns ? memory.lineSigns[line] : 1.0f;
     for (; v < visits.count; v = visits.next(v)) {
@@ -246,6 +248,7 @@ struct ChopperTurner {
   float *otherSigns;
 
   PULSORA_HD void operator()(int64_t i) const {
+    if (flips.visits.changeNothing()) return;
     const int64_t k = i - flips.visits.lines;
     if (k < 0) {
       lineSigns[i] = flips.lineSign(lineSigns[i], i, flips.visits.count);
@@ -307,10 +310,15 @@ struct AutoRates {
   const float *dMaxima;
   float decay;  // weight of a sample in the running maxima
   float scale;
-  float *running;  // [kSize]: of x, of d, and the latest rate
-  float *rates;    // [samples]
+  float *running;         // [kSize]: of x, of d, and the latest rate
+  float *rates;           // [samples]
+  const uint32_t *fault;  // see Context::nonfiniteFlag; may be null
 
   PULSORA_HD void operator()(int64_t) const {
+    if (fault && *fault) {
+      for (int64_t s = 0; s < samples; ++s) rates[s] = 0.0f;
+      return;
+    }
     float x = running[0];
     float d = running[1];
     for (int64_t s = 0; s < samples; ++s) {

@@ -38,8 +38,13 @@ struct WholePulses {
   float most;
   float range;
   float *out;
+  const uint32_t *fault;  // see Context::nonfiniteFlag; may be null
 
   PULSORA_HD void operator()(int64_t i) const {
+    if (fault && *fault) {
+      out[i] = 0.0f;
+      return;
+    }
     float &change = accumulated(i / accumulated.cols, i % accumulated.cols);
     const float pulses = pulsora::min(pulsora::floor(pulsora::abs(change) / granularity), most);
     out[i] = change > 0.0f ? -(pulses * granularity) : pulses * granularity;

@@ -163,7 +163,7 @@ LinePulses LineTransfer::writeTrains(const Context &context, const LineVisits &v
   const auto reads = rowMajor<const float>(seen_.data(), visits.count, rule_.others);
   forEach(context, reads.size(),
           TrainClips{reads.data, lr / granularity, static_cast<float>(settings_.write.desired_bl),
-                     clipped_.data()});
+                     clipped_.data(), visits.fault});
   trains_.count(context, reads, true, -lr, granularity, settings_.write, writeKey_, visits.first,
                 pulses_.data(), to.slotCounter());
   return {visits, rule_.columns, false, pulses_.data(), visits.first};

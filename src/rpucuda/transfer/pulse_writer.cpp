@@ -93,7 +93,8 @@ void PulseWriter::flush(const Context &context, PulsedDevice &array, MatrixView<
   const PulsedParams &cell = array.params().common();
   forEach(context, array.size(),
           WholePulses{sides.byColumns ? accumulated.transposed() : accumulated, array.granularity(),
-                      static_cast<float>(most), cell.w_max - cell.w_min, difference_.data()});
+                      static_cast<float>(most), cell.w_max - cell.w_min, difference_.data(),
+                      context.nonfiniteFlag});
   send(context, array, number * static_cast<uint64_t>(sides.lines));
 }
 

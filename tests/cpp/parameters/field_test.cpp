@@ -199,6 +199,15 @@ TEST(Field, DescribesTheTable) {
   for (const FieldInfo &row : rows) EXPECT_FALSE(row.doc.empty()) << row.name;
 }
 
+TEST(Field, WholeNumbersOutOfRangeAreShownInFull) {
+  for (const int64_t number : {int64_t{16777217}, (int64_t{1} << 40) + 1, -(int64_t{1} << 62) - 1})
+    expectParts(updateError({{"desired_bl", Value(number)}}),
+                {"desired_bl is " + std::to_string(number) + "; it must be >= 1 and <= 65536"});
+  EXPECT_EQ(describe(between(0, 4294967295.0)), ">= 0 and <= 4294967295");
+  EXPECT_EQ(describe(between(0, 1e15)), ">= 0 and <= 1e+15");
+  EXPECT_EQ(describe(between(-0.1, 12.25)), ">= -0.1 and <= 12.25");
+}
+
 TEST(Field, DecimalsOfFloatsAreShort) {
   for (const float value : {0.001f, 1.0f / 3.0f, 16777216.0f, 1e-38f, 0.1f}) {
     EXPECT_EQ(static_cast<float>(shortestDouble(value)), value);

@@ -5,11 +5,11 @@
 
 namespace pulsora {
 
-/// The noise that the adapter's two reads add to an output of the tile, as variances in units of the
-/// variance of the read of W.
+/// The noise that the adapter's two reads add to an output of the tile, as variances in units of
+/// the variance of the read of W.
 struct AdapterNoise {
-  double first = 0.0;   // from the read of the first array, through the second
-  double second = 0.0;  // from the read of the second array
+  double first = 0.0;   ///< from the read of the first array, through the second
+  double second = 0.0;  ///< from the read of the second array
   double total() const { return first + second; }
 };
 

@@ -111,11 +111,9 @@ struct Tile::Impl {
   /// On a GPU: waits; whether an input since the last call was not finite. Updates after that input
   /// have changed nothing.
   bool takeNonfinite() {
-    if (context.onCpu()) return false;
-    uint32_t bad = 0;
-    detail::copyToHost(context, &bad, context.nonfiniteFlag, sizeof bad);
-    if (bad != 0) clearNonfinite();
-    return bad != 0;
+    if (context.onCpu() || detail::valueOnHost(context, context.nonfiniteFlag) == 0) return false;
+    clearNonfinite();
+    return true;
   }
   /// InputError for takeNonfinite(); requireWeights() anywhere.
   void reportNonfinite() {

@@ -200,9 +200,7 @@ LinePulses LineTransfer::run(const Context &context, const DueVisits &due, float
 }
 
 uint64_t LineTransfer::clipped(const Context &context) const {
-  uint64_t count = 0;
-  detail::copyToHost(context, &count, clipped_.data(), sizeof count);
-  return count;
+  return detail::valueOnHost(context, clipped_.data());
 }
 
 float LineTransfer::largestBuffered(const Context &context) const {

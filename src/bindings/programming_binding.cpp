@@ -200,6 +200,10 @@ void bindProgramming(py::class_<SharedTile> &tile) {
             return self.look([](Tile &each) { return each.programming().isProgrammed(); });
           })
       .def("programmed_point", &point)
+      .def("require_current",
+           [](SharedTile &self) {
+             self.run([](Tile &each) { each.programming().requireCurrent(); });
+           })
       .def("scales",
            [](SharedTile &self) {
              return self.run([](Tile &each) { return each.programming().scales(); });

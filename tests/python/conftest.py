@@ -136,6 +136,12 @@ def same_bits(first: list[NDArray[np.float32]], second: list[NDArray[np.float32]
     return all(a.tobytes() == b.tobytes() for a, b in zip(first, second, strict=True))
 
 
+def require_same_state(one: torch.nn.Module, other: torch.nn.Module) -> None:
+    mine, its = one.state_dict(), other.state_dict()
+    assert mine.keys() == its.keys()
+    assert [name for name in mine if not torch.equal(mine[name], its[name])] == []
+
+
 def run(*command: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
     """Run a command with `env` added to the environment; a failure shows its output."""
     done = subprocess.run(  # noqa: S603

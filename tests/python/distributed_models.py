@@ -100,7 +100,7 @@ class World:
 def outcome(model: nn.Module) -> dict[str, Any]:
     """Digests of everything that belongs to analog layers, and the numbers of other parameters."""
     model = getattr(model, "module", model)
-    layers = _layers(model, prepared=True)
+    layers = _layers(model)
     own = _own_parameters(model)
     digital = {n: p.tolist() for n, p in model.named_parameters() if n not in own}
     with whole(model):

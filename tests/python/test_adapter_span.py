@@ -98,13 +98,11 @@ def oracle(
 
 
 # Converters without steps: the reference in double precision would fall on other levels.
+EXACT = {"inp_res": 0.0, "out_res": 0.0}
 PERIPHERIES: dict[str, dict[str, Any]] = {
     "noise": {"inp_noise": 0.05, "out_noise_std": 0.3},
     "weights": {
-        "w_noise": 0.05,
-        "w_noise_type": "pcm_read",
-        "ir_drop": 1.0,
-        "ir_drop_gw_div_gmax": 100.0,
+        "w_noise": 0.05, "w_noise_type": "pcm_read", "ir_drop": 1.0, "ir_drop_gw_div_gmax": 100.0,
     },
     "asymmetry": {"mv_type": "pos_neg_separate", "w_read_asymmetry_dtod": 0.2, "v_offset_std": 0.1},
     "bounds": {"out_bound": 0.5, "bm_backward": True, "out_noise": 0.01},
@@ -117,7 +115,7 @@ PERIPHERIES: dict[str, dict[str, Any]] = {
 def test_each_block_is_read_with_a_periphery_of_its_own(
     values: dict[str, Any], swap: bool, device: str
 ) -> None:
-    values = {"inp_res": 0.0, "out_res": 0.0, **values}
+    values = EXACT | values
     tile = tile_of(config(values, swap_xd=swap, lora_alpha=0.7), device=device)
     w, a, b = (tile.arrays[name].astype(np.float64) for name in ("visible", "fast_a", "fast_b"))
     io = IO(**values)
@@ -141,7 +139,7 @@ def test_each_block_is_read_with_a_periphery_of_its_own(
 
 @pytest.mark.parametrize("swap", [False, True])
 def test_projections_and_reads_for_a_transfer_are_cut_too(swap: bool, device: str) -> None:
-    values: dict[str, Any] = {"inp_res": 0.0, "out_res": 0.0, "inp_noise": 0.05}
+    values: dict[str, Any] = EXACT | {"inp_noise": 0.05}
     made = config(
         values, swap_xd=swap, transfer_every=0, transfer_mode="exact", transfer_read="analog",
         transfer_lr=1.0, a_lr=0.5, b_lr=0.25, reinit="none",
@@ -190,7 +188,7 @@ def test_a_perfect_read_in_blocks_is_the_product(device: str) -> None:
 
 
 def test_variances_of_the_blocks_of_a_row_add_up() -> None:
-    tile = pl.Tile(D, X, config({"out_noise": 0.1, "out_res": 0.0, "inp_res": 0.0}, rank=0), seed=3)
+    tile = pl.Tile(D, X, config(EXACT | {"out_noise": 0.1}, rank=0), seed=3)
     samples = 2000
     x = np.ones((samples, X), np.float32)
     blocks = np.array([part.stop - part.start for part in edges(X, LIMITS["max_input_size"])])
@@ -222,10 +220,7 @@ def test_bits_depend_neither_on_threads_nor_on_parts_of_a_batch() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {
-            "io": {"noise_management": "average_abs_max", "nm_decay": 0.25},
-            "transfer_read": "analog",
-        },
+        {"io": PERIPHERIES["mean"], "transfer_read": "analog"},
         {"projection": "reuse", "swap_xd": True},
         {"ab_update": "accumulated", "chopper": "reinit", "reinit_write": "pulsed"},
     ],
@@ -294,9 +289,8 @@ def layer_of(device: str = "cpu", **changes: Any) -> AnalogLinear:
 def losses_of(layer: torch.nn.Module, device: str, count: int = 40) -> list[float]:
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(32, 70, generator=generator).to(device)
-    target = (torch.randn(32, 3, generator=generator) @ torch.randn(3, 40, generator=generator)).to(
-        device
-    )
+    left, right = (torch.randn(size, generator=generator) for size in ((32, 3), (3, 40)))
+    target = (left @ right).to(device)
     optimizer = pl.optim.AnalogSGD(layer.parameters(), lr=0.5)
     losses = []
     for _ in range(count):
@@ -370,9 +364,8 @@ def test_a_file_of_rank_k_goes_through_four_blocks_and_back(
         first.get_submodule("0").a.normal_(std=0.3)
     pl.peft.save_adapter(first, tmp_path / "there")
     span: dict[str, Any] = {"adapter_span": "layer"}
-    how = (
-        {"config": arrays, **span} if spans_by == "argument" else {"config": arrays.replace(**span)}
-    )
+    by_argument = spans_by == "argument"
+    how = {"config": arrays} | span if by_argument else {"config": arrays.replace(**span)}
     made, report = pl.peft.load_adapter(
         plain.to(device), tmp_path / "there", "analog_base", seed=1,
         max_input_size=10, max_output_size=7, **how,
@@ -393,10 +386,7 @@ def test_a_file_of_rank_k_goes_through_four_blocks_and_back(
 
 def test_the_noise_of_explain_is_that_of_reads_in_blocks() -> None:
     """The noise of the adapter and of W, against the noise of reads."""
-    io = {
-        "out_noise": 0.05, "out_res": 0.0, "inp_res": 0.0,
-        "bound_management": "none", "out_bound": 0.0,
-    }  # fmt: skip
+    io = EXACT | {"out_noise": 0.05, "bound_management": "none", "out_bound": 0.0}
     rows = 4000
     x = np.tile(batch(1)[0], (rows, 1))
     tile = tile_of(config(io, lora_alpha=1.5))

@@ -145,7 +145,7 @@ def test_a_damaged_state_is_refused() -> None:
     good = tile.state()
     before = tile.weights
     for name, value, message in [
-        ("filling/start_a", 1.5, "'filling/start_a' between 0 and 1"),
+        ("filling/start_a", 1.5, "'filling/start_a' is 1.5; it is between 0 and 1"),
         ("filling/start_b", None, "filling/start_b"),
         ("filling/since", -1, "no count 'filling/since'"),
         ("filling/times", [0] * 62 + [3, 2], "zeros before growing ones"),

@@ -83,6 +83,7 @@ def prepare(
     _require_settings(loss, updates, cells, weights, batch_dim=batch_dim, check_every=check_every)
     shards_cells = "sharded" in (cells, weights)
     layers = _layers(model)
+    _require_unprepared(layers)
     for name, layer in layers.items():
         _require_parted(name, layer)
         if weights == "sharded":
@@ -227,7 +228,7 @@ def check(model: nn.Module) -> None:
     """
     inner = _inner(model)
     process_group = _group_of(model)
-    layers = _layers(inner, prepared=True)
+    layers = _layers(inner)
     process_group.agreement.require_equal(_states(inner, layers, process_group), "the state")
 
 
@@ -256,7 +257,7 @@ def _group_of(model: nn.Module) -> ProcessGroup:
     return process_group
 
 
-def _layers(model: nn.Module, *, prepared: bool = False) -> dict[str, AnalogModule]:
+def _layers(model: nn.Module) -> dict[str, AnalogModule]:
     """Returns the analog layers by name, one for each array of tiles."""
     found: dict[int, tuple[str, AnalogModule]] = {}
     for name, layer in model.named_modules():
@@ -266,10 +267,16 @@ def _layers(model: nn.Module, *, prepared: bool = False) -> dict[str, AnalogModu
         raise ValueError(
             "model has no analog layers, so that DistributedDataParallel(model) is all it needs"
         )
-    for name, layer in found.values():
-        if not prepared and isinstance(layer.tiles.process_group, ProcessGroup):
-            raise ValueError(f"the layer {name!r} was prepared before; prepare a model once")
     return dict(found.values())
+
+
+def _require_unprepared(layers: Mapping[str, AnalogModule]) -> None:
+    """Raises ValueError if a layer belongs to a process group already."""
+    for name, layer in layers.items():
+        if isinstance(layer.tiles.process_group, ProcessGroup):
+            raise ValueError(  # noqa: TRY004 - the state is wrong, not the type
+                f"the layer {name!r} was prepared before; prepare a model once"
+            )
 
 
 def _require_parted(name: str, layer: AnalogModule) -> None:

@@ -96,8 +96,9 @@ class ShardedUpdate:
         self._process = process
         self.tiles = tiles
         self.least = least
+        self._owners = [owner for owner, own in enumerate(tiles) if own]
         self._message = torch.empty(0)
-        self._everyone = torch.empty(0, 0)
+        self._rows: list[Tensor] = []
         self.sizes = [array.together.changes_size(own, numbers=False) for own in tiles]
 
     def compute_other_cells(self) -> None:
@@ -120,19 +121,12 @@ class ShardedUpdate:
         Returns:
             A function that waits for the weights of the others, and one that puts them into tiles.
         """
-        device, most = self._array.device, max(self.sizes)
-        owners = [process for process, tiles in enumerate(self.tiles) if tiles]
-        message = torch.empty(most, device=device)
+        message, rows = self._messages(max(self.sizes))
         self.pack(message[: self.sizes[self._process]])
-        if len(owners) > 1:
-            rows = list(torch.empty(len(self.sizes), most, device=device))
-            work = dist.all_gather(rows, message, group=group, async_op=True)
-        else:
-            rows = [message] * len(self.sizes)
-            work = dist.broadcast(message, group=group, group_src=owners[0], async_op=True)
+        work = self._send(message, rows, group)
 
         def put() -> None:
-            for process in owners:
+            for process in self._owners:
                 self.unpack(process, rows[process][: self.sizes[process]])
 
         return work.wait, put
@@ -141,37 +135,48 @@ class ShardedUpdate:
         """Sends changes of this process's tiles; the returned function receives all others."""
         whole, mine = self._array.together, self._process
         sizes = [whole.changes_size(tiles) for tiles in self.tiles]
-        owners = [process for process, tiles in enumerate(self.tiles) if tiles]
-        divided = len(owners) > 1
-        shape, device = (len(sizes), max(sizes)), self._array.device
-        if self._everyone.shape != shape or self._everyone.device != device:
+        if len(self._message) != max(sizes) or self._message.device != self._array.device:
             # Kept between steps, because allocating memory would take as long as a message.
-            self._everyone = torch.zeros(shape, device=device)
-            self._message = torch.zeros(shape[1], device=device) if divided else self._everyone[0]
+            self._message, self._rows = self._messages(max(sizes))
+        rows = self._rows
         if self.tiles[mine]:
             whole.pack_changes(self.tiles[mine], self._message[: sizes[mine]])
-        if divided:
-            rows = list(self._everyone)
-            work = dist.all_gather(rows, self._message, group=group, async_op=True)
-        else:
-            rows = [self._message] * len(sizes)
-            work = dist.broadcast(self._message, group=group, group_src=owners[0], async_op=True)
+        work = self._send(self._message, rows, group)
 
         def receive() -> None:
             work.wait()
-            for process in owners:
+            for process in self._owners:
                 if process != mine:
                     whole = self._array.together
                     whole.unpack_changes(self.tiles[process], rows[process][: sizes[process]])
 
         return receive
 
+    def _messages(self, size: int) -> tuple[Tensor, list[Tensor]]:
+        """Returns memory for this process's message, and for the messages of all processes."""
+        device = self._array.device
+        message = torch.empty(size, device=device)
+        if len(self._owners) > 1:
+            return message, list(torch.empty(len(self.tiles), size, device=device))
+        return message, [message] * len(self.tiles)  # the only owner's
+
+    def _send(
+        self, message: Tensor, rows: list[Tensor], group: dist.ProcessGroup | None
+    ) -> dist.Work:
+        """Begins to send the messages of all owners of tiles to all processes."""
+        work: dist.Work
+        if len(self._owners) > 1:
+            work = dist.all_gather(rows, message, group=group, async_op=True)
+        else:
+            work = dist.broadcast(message, group=group, group_src=self._owners[0], async_op=True)
+        return work
+
     # For recorded steps and sharded weights
 
     def free_messages(self) -> None:
         """Frees the memory of messages of plain steps."""
         self._message = torch.empty(0)
-        self._everyone = torch.empty(0, 0)
+        self._rows = []
 
     def pack(self, message: Tensor) -> None:
         """Writes the tensors that updates have changed in this process's tiles."""

@@ -17,11 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ProgrammedPoint", "Programming", "programming_of"]
 
-_STALE = (
-    "the weights changed after they were programmed, and the programmed array no longer stands for "
-    "them; program it again, or return to the weights by unprogram()"
-)
-
 
 class ProgrammedPoint(NamedTuple):
     """The state of a programmed array: which programming, and when it is read."""
@@ -158,7 +153,7 @@ class Programming:
         Raises:
             StateError: If weights changed since they were programmed.
         """
-        self._require_current()
+        self._core.require_current()
         return self._core.compensation()
 
     @property
@@ -217,17 +212,12 @@ class Programming:
         Raises:
             StateError: If weights changed since they were programmed.
         """
-        self._require_current()
+        self._core.require_current()
         statistics = self._core.statistics()
         kept = ("devices", "compensation", "weight_error")
         values = {name: statistics[name] for name in kept if name in statistics}
         point = self.point
         return values if point is None else values | point._asdict()
-
-    def _require_current(self) -> None:
-        """Raises StateError, as reads do, if weights changed since they were programmed."""
-        if self.is_stale:
-            raise _core.StateError(_STALE)
 
     def __repr__(self) -> str:
         return f"Programming({self.point or 'nothing programmed'})"

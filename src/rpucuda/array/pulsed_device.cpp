@@ -299,15 +299,11 @@ void PulsedDevice::reset(const Context &context, ResetEvent event) {
 }
 
 uint64_t PulsedDevice::pulseCount(const Context &context) const {
-  uint64_t count = 0;
-  detail::copyToHost(context, &count, counts_.data(), sizeof count);
-  return count;
+  return detail::valueOnHost(context, counts_.data());
 }
 
 uint64_t PulsedDevice::slotCount(const Context &context) const {
-  uint64_t count = 0;
-  detail::copyToHost(context, &count, counts_.data() + 1, sizeof count);
-  return count;
+  return detail::valueOnHost(context, counts_.data() + 1);
 }
 
 size_t PulsedDevice::memoryBytes() const {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/check.h"
 #include "core/context.h"
 #include "core/view.h"
 #include "noise_models/noise_model.h"
@@ -32,6 +33,13 @@ class Programmable {
   /// Whether weights were written or updated after they were programmed; reads are then a
   /// StateError.
   virtual bool isStale() const = 0;
+  /// StateError if the programming is stale.
+  void requireCurrent() const {
+    PULSORA_CHECK(StateError, !isStale(),
+                  "the weights changed after they were programmed, and the programmed array no "
+                  "longer stands for them; program it again, or return to the weights by "
+                  "unprogram()");
+  }
   virtual const ProgrammedPoint &point() const = 0;
 
   /// Programs the weights into a chip; reads see the array at time 0.

@@ -18,6 +18,13 @@ void fillZero(const Context &context, void *data, size_t bytes);
 // Copies between host memory and the context's backend; ordered on its stream, complete on return.
 void copyFromHost(const Context &context, void *to, const void *hostFrom, size_t bytes);
 void copyToHost(const Context &context, void *hostTo, const void *from, size_t bytes);
+// One value in the memory of the context's backend.
+template <class T>
+T valueOnHost(const Context &context, const T *value) {
+  T copy{};
+  copyToHost(context, &copy, value, sizeof copy);
+  return copy;
+}
 }  // namespace detail
 
 /// An array owned on one backend. It can be moved but not copied; only reserve() reallocates. On a

@@ -159,10 +159,7 @@ void InferenceDevice::changed() {
 }
 
 InferenceDevice::Seen InferenceDevice::seen(const Context &context, bool training) {
-  PULSORA_CHECK(StateError, !isStale(),
-                "the weights changed after they were programmed, and the programmed array no "
-                "longer stands for them; program it again, or return to the weights by "
-                "unprogram()");
+  requireCurrent();
   const float *slices = isApart() ? slices_.data() : nullptr;
   if (isProgrammed()) return {realised_.data(), slices};
   if (dirty_) normalise(context);

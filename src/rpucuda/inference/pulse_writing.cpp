@@ -43,8 +43,7 @@ void InferenceDevice::writePulses(const Context &context, uint64_t number, uint6
 
 void InferenceDevice::addWriteStatistics(const Context &context, Value::Map &values) const {
   if (pulsed_.empty()) return;
-  WriteCounts counts{};
-  detail::copyToHost(context, &counts, writeCounts_.data(), sizeof counts);
+  const WriteCounts counts = detail::valueOnHost(context, writeCounts_.data());
   const auto all = static_cast<double>(counts.program.cells);
   values["write_pulses"] = Value(counts.pulses);
   values["write_slots"] = Value(counts.program.slots);

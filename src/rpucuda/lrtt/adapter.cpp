@@ -168,9 +168,8 @@ void LRTTAdapter::requireReady(int64_t samples) const {
       ConfigError, forward >= samples && backward >= samples,
       "lrtt.projection is 'reuse', but for an update of ", samples, " samples there are reads of ",
       forward, " forward and ", backward,
-      " backward samples of this mini-batch; run forward and backward before the update, or "
-      "set projection to "
-      "'analog' or 'exact'");
+      " backward samples of this mini-batch; run forward and backward before the update, or set "
+      "projection to 'analog' or 'exact'");
 }
 
 void LRTTAdapter::update(const Context &context, MatrixView<const float> x,
@@ -268,6 +267,10 @@ void LRTTAdapter::endMiniBatch(const Context &context, uint64_t event) {
   a_.cells().relax(context, event);
   b_.cells().relax(context, event);
   snapshotTaken_ = false;
+  forgetReads();
+}
+
+void LRTTAdapter::forgetReads() {
   keptStale_ = false;
   keptG_.rows = keptG_.used = 0;
   keptE_.rows = keptE_.used = 0;
@@ -327,9 +330,7 @@ void LRTTAdapter::loadFrom(const Context &context, const State &state, const std
   reinits_ = state.counter(prefix + "reinits", kMaxSample);
   writes_ = state.counter(prefix + "writes", kOwnWrites);
   projected_ = state.values.count(prefix + kProjected) ? state.counter(prefix + kProjected) : 0;
-  keptG_.rows = keptG_.used = 0;
-  keptE_.rows = keptE_.used = 0;
-  keptStale_ = false;
+  forgetReads();
 }
 
 }  // namespace pulsora

@@ -110,8 +110,8 @@ class LRTTAdapter {
   const RestKeeper &rest() const { return rest_; }
   /// A <- 0, digitally.
   void clear(const Context &context);
-  void setA(const Context &context, MatrixView<const float> weights);
-  void setB(const Context &context, MatrixView<const float> weights);
+  /// Writes arrayA() or arrayB(), digitally.
+  void setWeights(const Context &context, Crossbar &array, MatrixView<const float> weights);
   /// To be called after A or B was changed by anything but an update: the next update reads the
   /// arrays again.
   void arraysReplaced();
@@ -149,6 +149,7 @@ class LRTTAdapter {
   ArrayRead second(Pass ownPass);
   KeptRead &kept(Pass ownPass) { return ownPass == Pass::Forward ? keptG_ : keptE_; }
   void keep(const Context &context, KeptRead &kept, MatrixView<const float> read);
+  void forgetReads();
 
   bool limitsSteps() const { return settings_.params.ab_step_limit > 0.0f; }
   void takeSnapshot(const Context &context);

@@ -111,17 +111,11 @@ MatrixView<const float> LRTTAdapter::zeros() const {
   return {zero_.data(), a_.rows(), a_.cols(), 0, 0};
 }
 
-void LRTTAdapter::clear(const Context &context) { setA(context, zeros()); }
+void LRTTAdapter::clear(const Context &context) { setWeights(context, a_, zeros()); }
 
-void LRTTAdapter::setA(const Context &context, MatrixView<const float> weights) {
-  a_.cells().setWeights(context, weights, ownWrite(writes_));
-  ++writes_;
-  accumulated_.reset(context);
-  arraysReplaced();
-}
-
-void LRTTAdapter::setB(const Context &context, MatrixView<const float> weights) {
-  b_.cells().setWeights(context, weights, ownWrite(writes_));
+void LRTTAdapter::setWeights(const Context &context, Crossbar &array,
+                             MatrixView<const float> weights) {
+  array.cells().setWeights(context, weights, ownWrite(writes_));
   ++writes_;
   accumulated_.reset(context);
   arraysReplaced();

@@ -6,6 +6,7 @@
 
 #include "core/backend.h"
 #include "linalg/math_util.h"
+#include "lrtt/adapter_noise.h"
 #include "lrtt/lrtt_transfer_device.h"
 
 namespace pulsora {
@@ -42,56 +43,6 @@ class Limits {
   };
   std::vector<Limit> limits_;
 };
-
-// The noise that the adapter's two reads add to an output of the tile, as variances in units of the
-// variance of the read of W.
-struct AdapterNoise {
-  double first = 0.0;   // from the read of the first array, through the second
-  double second = 0.0;  // from the read of the second array
-  double total() const { return first + second; }
-};
-
-/// `read` is the read of W, `inner` are the inputs of the second array, whose read and weights are
-/// `second`. The noise of a read is proportional to its scale s (noiseScale); s^2 is the sum over
-/// blocks of their s^2, so that
-///   Var y_i = sigma^2 s_in^2 (1 + alpha^2 (|second_i|^2 + s_inner^2 / s_in^2)).
-AdapterNoise adapterNoise(const Context &context, const LRTTSettings &s, const AnalogRead &read,
-                          MatrixView<const float> in, MatrixView<const float> inner,
-                          const ArrayRead &second) {
-  AdapterNoise noise;
-  const IOParameters &io = read.parameters();
-  const bool separate = s.params.forward_inject && s.params.inject_io == InjectIo::PerArray;
-  if (!separate || io.is_perfect || io.out_noise == 0.0f) return noise;
-  const ScaleRule rule = scaleRule(io);
-  const std::vector<float> inHost = onHost(context, in);
-  const std::vector<float> innerHost = onHost(context, inner);
-  const auto squareScale = [&](const AnalogRead &of, const float *values) {
-    double sum = 0.0;
-    for (const LineRange &lines : of.inputs()) {
-      const VectorView<const float> view{values + lines.first, lines.count, 1};
-      const auto scale =
-          static_cast<double>(noiseScale(rule, view, reducedRow<reduce::AbsLargest>(view)));
-      sum += scale * scale;
-    }
-    return sum;
-  };
-  int64_t rows = 0;
-  double ratios = 0.0;
-  for (int64_t row = 0; row < in.rows; ++row) {
-    const double plain = squareScale(read, inHost.data() + row * in.cols);
-    if (plain == 0.0) continue;  // reads as exactly 0
-    ratios += squareScale(second.read, innerHost.data() + row * inner.cols) / plain;
-    ++rows;
-  }
-  if (rows == 0) return noise;
-  double squares = 0.0;
-  for (const float w : onHost(context, second.weights))
-    squares += static_cast<double>(w) * static_cast<double>(w);
-  const double alpha2 = static_cast<double>(s.alpha) * static_cast<double>(s.alpha);
-  noise.first = alpha2 * squares / static_cast<double>(second.weights.rows);
-  noise.second = alpha2 * ratios / static_cast<double>(rows);
-  return noise;
-}
 
 // Warns if the adapter adds more than twice the noise of W to a forward. A is the second array
 // unless the sides are exchanged.
@@ -362,16 +313,14 @@ Value::Map LRTTTransferDevice::explain(const Context &context, MatrixView<const 
   if (s.alpha == 0.0f) {
     limits.add(1.0,
                "lrtt.lora_alpha is 0: the adapter has no part in the forward and, with "
-               "ab_lr_scale='alpha', "
-               "does not learn; set lora_alpha to 'auto'");
+               "ab_lr_scale='alpha', does not learn; set lora_alpha to 'auto'");
   }
   const AutoLong &every = s.params.transfer_every;
   if (s.params.reinit == Reinit::None && (filling_ || every.value > 0)) {
     limits.add(
         1.0,
         "lrtt.reinit is 'none': what a transfer has moved into W stays in A B and is moved again "
-        "by "
-        "the next one");
+        "by the next one");
   }
   Value::Map result{
       {"rank", Value(s.rank)},

@@ -15,11 +15,10 @@ double fillingOf(double mean, double start) {
 }
 
 double share(const State &state, const std::string &name) {
-  const auto found = state.values.find(name);
-  const double *value = found == state.values.end() ? nullptr : found->second.real();
-  PULSORA_CHECK(StateError, value && *value >= 0.0 && *value <= 1.0, "the state has no number '",
-                name, "' between 0 and 1; it is incomplete or damaged");
-  return *value;
+  const double value = state.number(name);
+  PULSORA_CHECK(StateError, value >= 0.0 && value <= 1.0, "the state's number '", name, "' is ",
+                value, "; it is between 0 and 1: the state is damaged");
+  return value;
 }
 
 }  // namespace

@@ -121,13 +121,12 @@ void LRTTTransferDevice::backward(const Context &context, MatrixView<const float
 bool LRTTTransferDevice::updateMayBeCut(const Context &context) const {
   const Projection projection = settings_.params.projection;
   if (projection == Projection::Reuse || !AnalogDevice::updateMayBeCut(context)) return false;
+  if (!adapter_) return true;
+  const bool inSamples = schedule_.counts(TransferSchedule::Unit::Samples);
   // On a GPU the order of a projection's sums follows from the samples between two transfers.
-  const bool keepsOrder = context.onCpu() || context.gpuProducts == GpuProducts::Reproducible;
-  const bool isWhole =
-      projection != Projection::Exact && !schedule_.counts(TransferSchedule::Unit::Samples);
-  if (adapter_ && !keepsOrder && !isWhole) return false;
-  return !schedule_.counts(TransferSchedule::Unit::Samples) || !transfers_ ||
-         transfers_->count() < transfers_->most() / 2;
+  const bool keepsOrder = context.onCpu() || context.gpuProducts == GpuProducts::Reproducible ||
+                          (projection != Projection::Exact && !inSamples);
+  return keepsOrder && (!inSamples || transfers_->count() < transfers_->most() / 2);
 }
 
 void LRTTTransferDevice::requireRoom(int64_t transfers, int64_t ends) const {
@@ -318,17 +317,13 @@ void LRTTTransferDevice::setWeights(const Context &context, MatrixView<const flo
 
 void LRTTTransferDevice::writeArray(const Context &context, const std::string &name,
                                     MatrixView<const float> weights, const Counters &c) {
-  const Crossbar *written = &array(name);
-  if (written == &visible_) {
+  Crossbar &written = array(name);
+  if (&written == &visible_) {
     writeVisible(context, weights, c);
     return;
   }
   adapter_->requireRoom(1);
-  if (written == &adapter_->arrayA()) {
-    adapter_->setA(context, weights);
-  } else {
-    adapter_->setB(context, weights);
-  }
+  adapter_->setWeights(context, written, weights);
   restartFilling(context);
 }
 

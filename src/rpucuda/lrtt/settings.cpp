@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "linalg/initialise.h"
+#include "lrtt/setting_checks.h"
 #include "parameters/limits.h"
 
 namespace pulsora {
@@ -31,17 +32,6 @@ constexpr double kChangePerCycle = 1.0 / 16.0;
 // mean square 0.5 at lr 0.1 and gradients of 0.003, typical of a mean loss over some tens of
 // samples.
 constexpr double kTypicalStep = 0.1 * 3.0 * 0.5 * 0.003;
-
-void checkTrainLength(int length, const char *name) {
-  PULSORA_CHECK(ConfigError, length == -1 || (length >= 1 && length <= 65536), "lrtt.", name,
-                " is ", length,
-                "; it must be between 1 and 65536, or -1 for the update parameters' desired_bl");
-}
-
-void checkFinite(const AutoFloat &number, const char *name) {
-  PULSORA_CHECK(ConfigError, number.automatic || std::isfinite(number.value), "lrtt.", name, " is ",
-                number.value, "; it must be finite, or 'auto'");
-}
 
 // The number of components, checked.
 int64_t rankOf(const LRTTParams &p, int64_t dSize, int64_t xSize) {
@@ -76,192 +66,6 @@ LRTTParams withMode(LRTTParams p, const UpdateParameters &update) {
         isDigital(update.pulse_type) ? TransferMode::Lossless : TransferMode::WriteVerify;
   }
   return p;
-}
-
-template <class Enum>
-const char *nameOf(Enum value) {
-  return EnumNames<Enum>::kNames[static_cast<int>(value)];
-}
-
-// Modes that correct what pulses have left undone need pulses.
-void checkMode(TransferMode mode, PulseType pulses) {
-  const bool verifies = mode == TransferMode::Verified || mode == TransferMode::WriteVerify;
-  PULSORA_CHECK(ConfigError, !verifies || !isDigital(pulses), "lrtt.transfer_mode is '",
-                nameOf(mode), "' and update.pulse_type is '", nameOf(pulses),
-                "', which sends no pulses; set transfer_mode to 'auto' or 'exact', or pulse_type "
-                "to 'stochastic_compressed'");
-}
-
-void checkTolerance(const LRTTParams &p, const UpdateParameters &update) {
-  const AutoFloat &tolerance = p.transfer_tolerance;
-  PULSORA_CHECK(ConfigError,
-                tolerance.automatic || (tolerance.value > 0.0f && std::isfinite(tolerance.value)),
-                "lrtt.transfer_tolerance is ", tolerance.value,
-                "; it must be > 0 and finite, or 'auto'");
-  if (p.transfer_mode != TransferMode::WriteVerify) {
-    PULSORA_CHECK(ConfigError, tolerance.automatic, "lrtt.transfer_tolerance is ", tolerance.value,
-                  ", which lrtt.transfer_mode = '", nameOf(p.transfer_mode), "' does not use",
-                  isDigital(update.pulse_type)
-                      ? " (pulse_type sends no pulses); set transfer_tolerance to 'auto'"
-                      : "; set transfer_mode to 'write_verify', or transfer_tolerance to 'auto'");
-    const LRTTParams usual;
-    PULSORA_CHECK(ConfigError, p.transfer_max_pulses == usual.transfer_max_pulses,
-                  "lrtt.transfer_max_pulses is ", p.transfer_max_pulses,
-                  ", which lrtt.transfer_mode = '", nameOf(p.transfer_mode),
-                  "' does not use; set transfer_mode to 'write_verify', or leave it at ",
-                  usual.transfer_max_pulses);
-    return;
-  }
-  const float least = 0.5f * p.visible.granularity();
-  PULSORA_CHECK(ConfigError, tolerance.automatic || tolerance.value >= least,
-                "lrtt.transfer_tolerance is ", tolerance.value,
-                ", but a step of the visible cells is ", 2.0f * least,
-                ", so that they hold no value to less than ", least,
-                "; set transfer_tolerance to that or more, or to 'auto'");
-}
-
-void checkVerifyRead(const LRTTParams &p) {
-  const AutoInt &reads = p.verify_reads;
-  if (p.verify_read == TransferRead::Exact) {
-    PULSORA_CHECK(ConfigError, reads.automatic, "lrtt.verify_reads is ", reads.value,
-                  " and lrtt.verify_read is 'exact', which has no error to average; set "
-                  "verify_read to 'analog' or verify_reads to 'auto'");
-    return;
-  }
-  PULSORA_CHECK(ConfigError, p.transfer_mode == TransferMode::WriteVerify,
-                "lrtt.verify_read is 'analog', but lrtt.transfer_mode = '", nameOf(p.transfer_mode),
-                "' reads no cells one by one; set transfer_mode to 'write_verify' (with a "
-                "pulse_type that sends pulses), or verify_read to 'exact'");
-  PULSORA_CHECK(ConfigError, reads.automatic || (reads.value >= 1 && reads.value <= 1024),
-                "lrtt.verify_reads is ", reads.value, "; it must be between 1 and 1024, or 'auto'");
-}
-
-void checkPeriod(const LRTTParams &p) {
-  if (!p.transfer_every.automatic) {
-    PULSORA_CHECK(ConfigError, p.transfer_every.value >= 0, "lrtt.transfer_every is ",
-                  p.transfer_every.value, "; it must be >= 1, 0 for no transfers, or 'auto'");
-    return;
-  }
-  PULSORA_CHECK(ConfigError, p.units_in_mbatch,
-                "lrtt.transfer_every is 'auto', which looks at A and B at the ends of "
-                "mini-batches, but lrtt.units_in_mbatch is False, a schedule in samples; set "
-                "units_in_mbatch to True or transfer_every to a number of samples");
-  const PulsedParams &cell = p.fast.common();
-  PULSORA_CHECK(ConfigError,
-                cell.w_min < 0.0f && cell.w_max > 0.0f && std::isfinite(cell.w_min) &&
-                    std::isfinite(cell.w_max),
-                "lrtt.transfer_every is 'auto', a share of the range of the fast cells, but "
-                "lrtt.fast reaches from ",
-                cell.w_min, " to ", cell.w_max,
-                "; give cells with finite bounds on both sides of 0, or a number of mini-batches");
-}
-
-void checkCombinations(const LRTTParams &p, const UpdateParameters &update) {
-  if (p.ab_update == FactorUpdate::Accumulated) {
-    PULSORA_CHECK(ConfigError, !isDigital(update.pulse_type),
-                  "lrtt.ab_update is 'accumulated' and update.pulse_type is '",
-                  nameOf(update.pulse_type),
-                  "', which sends no pulses; set ab_update to 'sample' or pulse_type to "
-                  "'stochastic_compressed'");
-  }
-  PULSORA_CHECK(ConfigError,
-                p.reference_pulses == 0 || p.reference == FastReference::SymmetricPoint,
-                "lrtt.reference_pulses is ", p.reference_pulses,
-                " and lrtt.reference is 'none', which needs no pulses; set reference to "
-                "'symmetric_point' or reference_pulses to 0");
-  PULSORA_CHECK(ConfigError, p.reference_pulses >= 0 && p.reference_pulses <= 100000,
-                "lrtt.reference_pulses is ", p.reference_pulses,
-                "; it must be between 1 and 100000, or 0 for exact references");
-  PULSORA_CHECK(ConfigError, p.chopper_prob >= 0.0f && p.chopper_prob <= 1.0f,
-                "lrtt.chopper_prob is ", p.chopper_prob, "; it must be between 0 and 1");
-  PULSORA_CHECK(
-      ConfigError, p.chopper == Chopper::None || p.reinit != Reinit::None,
-      "lrtt.chopper is 'reinit' and lrtt.reinit is 'none', so that A is never 0 and its signs "
-      "cannot turn; set chopper to 'none' or reinit to 'decay'");
-  if (p.projection == Projection::Reuse) {
-    PULSORA_CHECK(
-        ConfigError, p.forward_inject,
-        "lrtt.projection is 'reuse' and lrtt.forward_inject is False, so no forward reads B "
-        "x; set forward_inject "
-        "to True or projection to 'analog' or 'exact'");
-    PULSORA_CHECK(
-        ConfigError, p.inject_io == InjectIo::PerArray,
-        "lrtt.projection is 'reuse' and lrtt.inject_io is 'shared', which never digitises B "
-        "x; set inject_io to "
-        "'per_array' or projection to 'analog' or 'exact'");
-  }
-  checkPeriod(p);
-  PULSORA_CHECK(ConfigError, p.transfer_max_trains >= 1 && p.transfer_max_trains <= 65536,
-                "lrtt.transfer_max_trains is ", p.transfer_max_trains,
-                "; it must be between 1 and 65536");
-  const AutoInt &rounds = p.transfer_rounds;
-  PULSORA_CHECK(ConfigError, rounds.automatic || (rounds.value >= 1 && rounds.value <= 64),
-                "lrtt.transfer_rounds is ", rounds.value,
-                "; it must be between 1 and 64, or 'auto'");
-  PULSORA_CHECK(ConfigError, p.transfer_max_pulses >= 1 && p.transfer_max_pulses <= 65536,
-                "lrtt.transfer_max_pulses is ", p.transfer_max_pulses,
-                "; it must be between 1 and 65536");
-  checkMode(p.transfer_mode, update.pulse_type);
-  checkTolerance(p, update);
-  checkVerifyRead(p);
-  const AutoFloat &gain = p.reinit_gain;
-  PULSORA_CHECK(ConfigError, gain.automatic || (gain.value > 0.0f && std::isfinite(gain.value)),
-                "lrtt.reinit_gain is ", gain.value, "; it must be > 0 and finite, or 'auto'");
-  PULSORA_CHECK(ConfigError, p.ab_step_limit >= 0.0f && std::isfinite(p.ab_step_limit),
-                "lrtt.ab_step_limit is ", p.ab_step_limit,
-                "; it must be > 0 and finite, or 0 for no limit");
-  checkFinite(p.a_lr, "a_lr");
-  checkFinite(p.b_lr, "b_lr");
-  PULSORA_CHECK(ConfigError, std::isfinite(p.reinit_decay), "lrtt.reinit_decay is ", p.reinit_decay,
-                "; it must be finite");
-  checkFinite(p.lora_alpha, "lora_alpha");
-  PULSORA_CHECK(
-      ConfigError,
-      p.ab_lr_scale != LrScale::Matched || p.lora_alpha.automatic || p.lora_alpha.value != 0.0f,
-      "lrtt.lora_alpha is 0 and lrtt.ab_lr_scale is 'matched', but no learning rate of A "
-      "makes an adapter of no weight match plain SGD; set lora_alpha to 'auto' or "
-      "ab_lr_scale to 'none'");
-  PULSORA_CHECK(ConfigError, p.transfer_lr.automatic || std::isfinite(p.transfer_lr.value),
-                "lrtt.transfer_lr is ", p.transfer_lr.value, "; it must be finite, or 'alpha'");
-  checkTrainLength(p.ab_desired_bl, "ab_desired_bl");
-  checkTrainLength(p.transfer_desired_bl, "transfer_desired_bl");
-}
-
-void checkLimit(const LRTTParams &p, int64_t limit, const char *name) {
-  PULSORA_CHECK(ConfigError, limit >= 0, "lrtt.", name, " is ", limit,
-                "; it must be >= 1, or 0 for no limit");
-  PULSORA_CHECK(ConfigError, limit == 0 || p.adapter_span == AdapterSpan::Layer, "lrtt.", name,
-                " is ", limit,
-                " and lrtt.adapter_span is 'tile', but a tile is not cut; set adapter_span to "
-                "'layer' or ",
-                name, " to 0");
-}
-
-// Checks the blocks of a layer that is one tile.
-void checkBlocks(const LRTTSettings &s) {
-  constexpr int64_t kMostBlocks = 4096;  // each has converters and memory of its own
-  const LRTTParams &p = s.params;
-  checkLimit(p, p.max_input_size, "max_input_size");
-  checkLimit(p, p.max_output_size, "max_output_size");
-  const int64_t wide = countOfRanges(s.xSize, p.max_input_size);
-  const int64_t high = countOfRanges(s.dSize, p.max_output_size);
-  PULSORA_CHECK(ConfigError, wide <= kMostBlocks / high, "lrtt.max_output_size is ",
-                p.max_output_size, " and lrtt.max_input_size is ", p.max_input_size,
-                ", which cuts a tile of size [", s.dSize, ", ", s.xSize, "] into more than ",
-                kMostBlocks, " blocks; raise them");
-  PULSORA_CHECK(
-      ConfigError,
-      wide * high == 1 || s.rank == 0 || !p.forward_inject || p.inject_io == InjectIo::PerArray,
-      "lrtt.inject_io is 'shared', but a tile of size [", s.dSize, ", ", s.xSize, "] is read in ",
-      wide * high,
-      " blocks, whose converters each see a part of B x; set inject_io to 'per_array', or "
-      "adapter_span to 'tile'");
-  PULSORA_CHECK(ConfigError,
-                wide * high == 1 || s.rank == 0 || p.verify_read == TransferRead::Exact,
-                "lrtt.verify_read is 'analog', but a tile of size [", s.dSize, ", ", s.xSize,
-                "] is read in ", wide * high,
-                " blocks, whose converters see one line each; set verify_read to 'exact', or "
-                "adapter_span to 'tile'");
 }
 
 UpdateParameters overridden(UpdateParameters update, bool management, bool blManagement,
@@ -315,14 +119,14 @@ LRTTSettings::LRTTSettings(const LRTTParams &p, const UpdateParameters &update, 
   checkCombinations(params, update);
   checkBlocks(*this);
   if (rank == 0) return;
-  const double n = static_cast<double>(inputs);
-  const double k = static_cast<double>(rank);
-  const bool matched = p.ab_lr_scale == LrScale::Matched;
+  const auto n = static_cast<double>(inputs);
+  const auto k = static_cast<double>(rank);
   const PulsedParams &cell = p.fast.common();
   fastReach = std::min(cell.w_max, -cell.w_min);
   const auto reach = static_cast<double>(fastReach);
+  const bool fills = p.ab_lr_scale == LrScale::Matched && reach > 0.0;
   const double unit = std::sqrt(2.0 / n);  // deviation of B at gain 1
-  const double filling = matched && reach > 0.0 ? kFillingOfB * reach / unit : kPlainGain;
+  const double filling = fills ? kFillingOfB * reach / unit : kPlainGain;
   gain = p.reinit_gain.automatic ? static_cast<float>(filling) : p.reinit_gain.value;
   const double spread = static_cast<double>(gain) * unit;
   deviation = static_cast<float>(spread);
@@ -332,7 +136,7 @@ LRTTSettings::LRTTSettings(const LRTTParams &p, const UpdateParameters &update, 
   // Elements of A are then as large as the corresponding changes of the effective weight.
   const double plain = 1.0 / (std::sqrt(k) * spread);
   double enlarged = 1.0;
-  if (matched && reach > 0.0) {
+  if (fills) {
     const double longest = fastUpdate.desired_bl * static_cast<double>(p.fast.granularity());
     enlarged = std::min(reach / kChangePerCycle, longest * std::sqrt(k / n) / kTypicalStep);
   }
@@ -346,7 +150,11 @@ LRTTSettings::LRTTSettings(const LRTTParams &p, const UpdateParameters &update, 
                 gain, ", which makes B too large for single precision; use a smaller one");
   alpha = static_cast<float>(scale);
   transferLr = p.transfer_lr.automatic ? alpha : p.transfer_lr.value;
-  switch (p.ab_lr_scale) {
+  setLearningRates(scale, plain);
+}
+
+void LRTTSettings::setLearningRates(double scale, double plain) {
+  switch (params.ab_lr_scale) {
     case LrScale::Alpha:
       lrOfA = lrOfB = alpha;
       break;
@@ -354,7 +162,7 @@ LRTTSettings::LRTTSettings(const LRTTParams &p, const UpdateParameters &update, 
       lrOfA = lrOfB = 1.0f;
       break;
     case LrScale::Matched: {
-      // A is s = plain / alpha times larger than in the comment above, B is t times larger than at
+      // A is s = plain / alpha times larger than at the plain alpha, B is t times larger than at
       // the plain gain; learning rates lr alpha s^2 and lr alpha t^2 keep the path of A B.
       const double s = plain / scale;
       const double t = static_cast<double>(gain) / kPlainGain;
@@ -362,8 +170,8 @@ LRTTSettings::LRTTSettings(const LRTTParams &p, const UpdateParameters &update, 
       lrOfB = static_cast<float>(scale * t * t);
     }
   }
-  if (!p.a_lr.automatic) lrOfA = p.a_lr.value;
-  if (!p.b_lr.automatic) lrOfB = p.b_lr.value;
+  if (!params.a_lr.automatic) lrOfA = params.a_lr.value;
+  if (!params.b_lr.automatic) lrOfB = params.b_lr.value;
   const auto fits = [](float lr) { return std::abs(static_cast<double>(lr)) <= kLargestSetting; };
   PULSORA_CHECK(
       ConfigError, fits(lrOfA) && fits(lrOfB), "lrtt.lora_alpha = ", alpha,

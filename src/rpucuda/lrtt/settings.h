@@ -71,6 +71,11 @@ struct LRTTSettings {
   float rowNorm = 0.0f;         ///< root of the expected square norm of a row of B: gain sqrt(2)
   UpdateParameters fastUpdate;  ///< of A and B
   UpdateParameters transferUpdate;  ///< of the pulse trains of transfers
+
+ private:
+  // Sets lrOfA, lrOfB and response. `scale` is alpha before it was rounded, `plain` is the alpha
+  // with which ab_lr_scale = 'alpha' follows plain SGD.
+  void setLearningRates(double scale, double plain);
 };
 
 }  // namespace pulsora

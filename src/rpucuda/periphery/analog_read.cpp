@@ -243,8 +243,7 @@ ReadCounts AnalogRead::counts(const Context &context, uint64_t samples) const {
   counts.samples = samples;
   counts.arrays = blocks_.size();
   for (const BlockRead &block : blocks_) {
-    uint64_t repeats = 0;
-    if (block.repeats()) detail::copyToHost(context, &repeats, block.repeats(), sizeof repeats);
+    const uint64_t repeats = block.repeats() ? detail::valueOnHost(context, block.repeats()) : 0;
     const uint64_t reads = samples + repeats;
     const auto inputs = static_cast<uint64_t>(block.inSize());
     const auto outputs = static_cast<uint64_t>(block.outSize());

@@ -11,11 +11,8 @@ constexpr char kAverageName[] = "average_abs_max";
 }  // namespace
 
 void BlockRead::saveTo(const Context &context, State &state, const std::string &prefix) const {
-  if (!repeats_.empty() && !state.packs(context, prefix + kRepeats, repeats_)) {
-    uint64_t count = 0;
-    detail::copyToHost(context, &count, repeats_.data(), sizeof count);
-    state.values[prefix + kRepeats] = Value(count);
-  }
+  if (!repeats_.empty() && !state.packs(context, prefix + kRepeats, repeats_))
+    state.values[prefix + kRepeats] = Value(detail::valueOnHost(context, repeats_.data()));
   if (parameters_.noise_management != NoiseManagement::AverageAbsMax || averageMax_.empty()) return;
   state.put(context, prefix + kAverageName, Tensor::Type::F32, {1}, averageMax_);
 }

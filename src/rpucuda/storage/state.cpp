@@ -206,4 +206,12 @@ uint64_t State::counter(const std::string &name, uint64_t most) const {
   return static_cast<uint64_t>(*value);
 }
 
+double State::number(const std::string &name) const {
+  const auto found = values.find(name);
+  const double *value = found == values.end() ? nullptr : found->second.real();
+  PULSORA_CHECK(StateError, value, "the state has no number '", name,
+                "'; it is incomplete or was made by another version");
+  return *value;
+}
+
 }  // namespace pulsora

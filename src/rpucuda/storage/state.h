@@ -133,6 +133,8 @@ struct State {
   uint64_t counter(const std::string &name, uint64_t most = INT64_MAX) const;
   /// counter() for an integer that is 0 or 1.
   bool flag(const std::string &name) const { return counter(name, 1) != 0; }
+  /// The real number under `name`; StateError if it is absent.
+  double number(const std::string &name) const;
 };
 
 template <class Element>

@@ -290,11 +290,15 @@ MatrixView<const float> TileGrid::partOf(size_t tile, MatrixView<const float> we
   return weights.block(rows.first, cols.first, rows.count, cols.count);
 }
 
+// InputError unless the matrix has the grid's shape and, on a CPU, its parts for tiles are finite.
+void TileGrid::requireMatrix(MatrixView<const float> a, const char *name, const char *what) const {
+  requireShape(a, {outputs_.name, outputs_.size}, {inputs_.name, inputs_.size}, name, what);
+  if (!context().onCpu()) return;
+  for (const size_t i : all_) requireFinite(context(), partOf(i, a), name);
+}
+
 void TileGrid::follow(MatrixView<const float> master) {
-  requireShape(master, {outputs_.name, outputs_.size}, {inputs_.name, inputs_.size}, "master",
-               "follow");
-  if (context().onCpu())
-    for (const size_t i : all_) requireFinite(context(), partOf(i, master), "master");
+  requireMatrix(master, "master", "follow");
   forEachOf(all_, [&](size_t i) { tiles_[i]->impl_->prepareFollow(); });
   forEachOf(all_, [&](size_t i) {
     if (!context().onCpu()) requireFinite(tiles_[i]->context(), partOf(i, master), "master");
@@ -303,10 +307,7 @@ void TileGrid::follow(MatrixView<const float> master) {
 }
 
 void TileGrid::take(MatrixView<const float> weights, bool isSame) {
-  requireShape(weights, {outputs_.name, outputs_.size}, {inputs_.name, inputs_.size}, "weights",
-               "take");
-  if (context().onCpu())
-    for (const size_t i : all_) requireFinite(context(), partOf(i, weights), "weights");
+  requireMatrix(weights, "weights", "take");
   forEachOf(all_, [&](size_t i) { tiles_[i]->programming().take(partOf(i, weights), isSame); });
 }
 

@@ -122,6 +122,7 @@ class TileGrid final {
   void forEachOf(const Numbers &tiles, const Call &call);
   void requireKnown(const Numbers &tiles) const;
   MatrixView<const float> partOf(size_t tile, MatrixView<const float> weights) const;
+  void requireMatrix(MatrixView<const float> a, const char *name, const char *what) const;
   void requireSamples(const Samples &samples, float lr, Buffer<float> *patches) const;
   void updateChecked(const Numbers &tiles, const Samples &samples, float lr, const Pause &pause);
   bool stepFits(const PatchedImages &images, MatrixView<const float> d, float lr) const;

@@ -108,30 +108,26 @@ struct Tile::Impl {
         "and save them in a block 'with pulsora.distributed.gathered(model):', which all "
         "processes enter");
   }
-  /// On a GPU: waits, and throws if an input since the last report was not finite. Updates after
-  /// that input have changed nothing. requireWeights() anywhere.
+  /// On a GPU: waits; whether an input since the last call was not finite. Updates after that input
+  /// have changed nothing.
+  bool takeNonfinite() {
+    if (context.onCpu() || detail::valueOnHost(context, context.nonfiniteFlag) == 0) return false;
+    clearNonfinite();
+    return true;
+  }
+  /// InputError for takeNonfinite(); requireWeights() anywhere.
   void reportNonfinite() {
     requireWeights();
-    if (context.onCpu()) return;
-    uint32_t bad = 0;
-    detail::copyToHost(context, &bad, context.nonfiniteFlag, sizeof bad);
-    if (bad == 0) return;
-    clearNonfinite();
-    throw InputError(
-        "an input of an earlier call on this tile was not finite; updates since then have changed "
-        "nothing (is the training diverging? lower the learning rate)");
+    PULSORA_CHECK(InputError, !takeNonfinite(),
+                  "an input of an earlier call on this tile was not finite; updates since then "
+                  "have changed nothing (is the training diverging? lower the learning rate)");
   }
   /// For digital writes: waits for a GPU; InputError unless every value is finite.
   void requireFiniteNow(MatrixView<const float> a, const char *name) {
     reportNonfinite();
     requireFinite(context, a, name);
-    if (!context.onCpu()) {
-      uint32_t bad = 0;
-      detail::copyToHost(context, &bad, context.nonfiniteFlag, sizeof bad);
-      clearNonfinite();
-      PULSORA_CHECK(InputError, bad == 0, name,
-                    " has values that are not finite; nothing was written");
-    }
+    PULSORA_CHECK(InputError, !takeNonfinite(), name,
+                  " has values that are not finite; nothing was written");
   }
   /// InputError unless `more` can be added to a counter, which numbers random draws.
   static void requireRoom(uint64_t counter, int64_t more, const char *what) {

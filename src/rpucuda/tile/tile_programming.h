@@ -15,6 +15,8 @@ class TileProgramming final {
   bool isProgrammed() const { return array_.isProgrammed(); }
   /// Whether weights changed since they were programmed, so that reads are a StateError.
   bool isStale() const { return array_.isStale(); }
+  /// StateError, as of reads, if weights changed since they were programmed.
+  void requireCurrent() const { array_.requireCurrent(); }
   const ProgrammedPoint &point() const { return array_.point(); }
 
   /// Programs the weights, as programming `number` of a chip; reads see the array at time 0.

@@ -152,7 +152,7 @@ void LineTransfer::read(const Context &context, const LineVisits &visits) {
     forEach(context, sums.size(), LineProduct{visits, in, seen_.data(), sums});
   };
   reader_.run(context, rowMajor<const float>(nullptr, rule_.others, rule_.lines),
-              std::cref(product),  // held by an AnalogRead::Product that takes no memory
+              std::cref(product),  // by reference, so that std::function allocates nothing
               driven, sensed, visits.first);
   copy(context, sensed, rowMajor(seen_.data(), visits.count, rule_.others));
 }
@@ -184,7 +184,7 @@ LinePulses LineTransfer::run(const Context &context, const DueVisits &due, float
   rule.gain *= lr;
   forEachByRows(context, visits.count, rule_.others,
                 LineCollector{rule,
-                              {rule, visits, chopperKey_},
+                              flips(visits),
                               {sums_.data(), means_.data(), references_.data(), lineSigns_.data(),
                                otherSigns_.data()},
                               writeKey_,
@@ -200,9 +200,7 @@ LinePulses LineTransfer::run(const Context &context, const DueVisits &due, float
 }
 
 uint64_t LineTransfer::clipped(const Context &context) const {
-  uint64_t count = 0;
-  detail::copyToHost(context, &count, clipped_.data(), sizeof count);
-  return count;
+  return detail::valueOnHost(context, clipped_.data());
 }
 
 float LineTransfer::largestBuffered(const Context &context) const {

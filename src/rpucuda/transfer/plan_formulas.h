@@ -297,6 +297,7 @@ struct TransferTally {
       part.intended += intended[i];
     });
     if (!group.leads()) return;
+    const TransferStats previous = first ? TransferStats{} : *latest;
     TransferStats stats;
     double dSquares = 0.0;
     double xSquares = 0.0;
@@ -312,23 +313,28 @@ struct TransferTally {
     stats.normA = pulsora::sqrt(xIsFirst ? xSquares : dSquares);
     stats.normB = pulsora::sqrt(xIsFirst ? dSquares : xSquares);
     if (!first) {  // the clipped and the carried share refer to the first attempt
-      stats.driven = latest->driven;
-      stats.wanted = latest->wanted;
-      stats.clippedComponents = latest->clippedComponents;
-      stats.trains += latest->trains;
+      stats.driven = previous.driven;
+      stats.wanted = previous.wanted;
+      stats.clippedComponents = previous.clippedComponents;
+      stats.trains += previous.trains;
     }
     stats.transfers = 1;
-    stats.sendings = (first ? 0 : latest->sendings) + (first || stats.trains > latest->trains);
+    stats.sendings = previous.sendings + (first || stats.trains > previous.trains);
     stats.delivered = sums.delivered;
     stats.intended = sums.intended;
     stats.pulses = *pulseCounter - *pulsesBefore;
     if (program) stats.take(*program, tolerance);
-    const uint64_t pulses = stats.pulses - (first ? 0 : latest->pulses);
     *latest = stats;
     if (last) {
       total->add(stats);
-      return;
+    } else {
+      planNext(stats, stats.pulses - previous.pulses);
     }
+  }
+
+ private:
+  // Sets `missing` after an attempt of so many pulses.
+  PULSORA_HD void planNext(const TransferStats &stats, uint64_t pulses) const {
     const double rest = stats.intended > 0.0 ? 1.0 - stats.gain() : 0.0;
     const bool done = rest <= kDelivered && rest >= -kDelivered;
     const double sent = first ? 1.0 : missing->next;

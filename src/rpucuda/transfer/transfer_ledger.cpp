@@ -94,15 +94,11 @@ void TransferLedger::align(const Context &context, const PulsedDevice &to,
 }
 
 TransferStats TransferLedger::latest(const Context &context) const {
-  TransferStats stats;
-  detail::copyToHost(context, &stats, stats_.data(), sizeof stats);
-  return stats;
+  return detail::valueOnHost(context, stats_.data());
 }
 
 TransferStats TransferLedger::total(const Context &context) const {
-  TransferStats stats;
-  detail::copyToHost(context, &stats, stats_.data() + 1, sizeof stats);
-  return stats;
+  return detail::valueOnHost(context, stats_.data() + 1);
 }
 
 void TransferLedger::saveTo(const Context &context, State &state, const std::string &prefix,

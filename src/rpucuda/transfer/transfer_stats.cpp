@@ -1,6 +1,5 @@
 #include "transfer/transfer_stats.h"
 
-#include "core/check.h"
 #include "numerics/math.h"
 
 namespace pulsora {
@@ -38,13 +37,7 @@ struct Reader {
   const State &state;
   std::string prefix;
 
-  void operator()(const char *name, double &out) const {
-    const auto found = state.values.find(prefix + name);
-    const double *value = found == state.values.end() ? nullptr : found->second.real();
-    PULSORA_CHECK(StateError, value, "the state has no number '", prefix, name,
-                  "'; it is incomplete or was made by another version");
-    out = *value;
-  }
+  void operator()(const char *name, double &out) const { out = state.number(prefix + name); }
   void operator()(const char *name, uint64_t &out) const { out = state.counter(prefix + name); }
 };
 

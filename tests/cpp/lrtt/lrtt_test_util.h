@@ -113,8 +113,9 @@ class LrttRig {
     return *this;
   }
   void setFactors(const Mat &a, const Mat &b) {
-    device->factors().setA(context, a.view());
-    device->factors().setB(context, b.view());
+    LRTTAdapter &adapter = device->factors();
+    adapter.setWeights(context, adapter.arrayA(), a.view());
+    adapter.setWeights(context, adapter.arrayB(), b.view());
   }
   void setW(const Mat &w) {
     device->writeArray(context, "visible", w.view(), counters);

@@ -3,11 +3,11 @@
     python benchmarks/profile_kernels.py {lowrank,reads,inference} ... [--out FILE]
 
 Each call runs once before it is profiled. Low-rank operands come from memory, because the cache is
-overwritten before the call; reads and programmed arrays find theirs in the cache. Columns: microseconds; bytes that pass
-the memory of the card; shares of the greatest rate of memory and of the second cache; share of the
-time in which tensor cores work; share of the cycles in which a scheduler issues an instruction;
-share of the warps that could be resident; registers of a thread; and the two reasons for which a
-warp waits most often, in cycles for each instruction. ncu slows small kernels down by 1 to 3 us.
+overwritten before the call; reads and programmed arrays find theirs in the cache. Columns:
+microseconds; bytes that pass the memory of the card; shares of the greatest rate of memory and of
+the second cache; share of the time in which tensor cores work; share of the cycles in which a
+scheduler issues an instruction; share of the warps that could be resident; registers of a thread;
+and the two reasons for which a warp waits most often, in cycles for each instruction. ncu slows small kernels down by 1 to 3 us.
 """
 
 from __future__ import annotations

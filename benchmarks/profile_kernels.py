@@ -7,7 +7,8 @@ overwritten before the call; reads and programmed arrays find theirs in the cach
 microseconds; bytes that pass the memory of the card; shares of the greatest rate of memory and of
 the second cache; share of the time in which tensor cores work; share of the cycles in which a
 scheduler issues an instruction; share of the warps that could be resident; registers of a thread;
-and the two reasons for which a warp waits most often, in cycles for each instruction. ncu slows small kernels down by 1 to 3 us.
+and the two reasons for which a warp waits most often, in cycles for each instruction. ncu slows
+small kernels down by 1 to 3 us.
 """
 
 from __future__ import annotations

@@ -88,20 +88,26 @@ def table(rows: Rows, times: Sequence[str], batch: int) -> list[str]:
 
 
 def figure(rows: Rows, times: Sequence[str], path: Path) -> None:
-    """Draws scores over time on PCMLike, without the row that falls far below the others."""
+    """Draws scores over time on PCMLike, without the rows that fall far below the others."""
     groups = {key: group for key, group in _groups(rows).items() if key[1] == "PCMLike"}
     if not groups:
         return
-    drawn = Figure(figsize=(4.2 * len(groups), 3.4), layout="constrained")
-    axes = drawn.subplots(1, len(groups), squeeze=False)[0]
-    for axis, ((network, memory), methods) in zip(axes, groups.items(), strict=True):
-        for method in SHOWN:
+    columns = min(3, len(groups))
+    lines = -(-len(groups) // columns)
+    drawn = Figure(figsize=(4.2 * columns, 3.4 * lines + 0.6), layout="constrained")
+    axes = list(drawn.subplots(lines, columns, squeeze=False).flat)
+    labelled = {}
+    for axis, ((network, memory), methods) in zip(axes, groups.items(), strict=False):
+        for k, method in enumerate(SHOWN):
             if method in methods:
                 each = [np.array(row["values"]).mean(1) for row in methods[method].values()]
-                axis.plot(range(len(times)), np.mean(each, axis=0), marker="o", label=method)
+                mean = np.mean(each, axis=0)
+                (labelled[method],) = axis.plot(range(len(times)), mean, marker="o", color=f"C{k}")
         axis.set_xticks(range(len(times)), times)
         axis.set_title(f"{network}, {memory}")
         axis.set_ylabel("bits per byte" if network == "gpt" else "accuracy in %")
         axis.grid(alpha=0.3)
-    axes[-1].legend(fontsize="x-small")
+    for axis in axes[len(groups) :]:
+        axis.set_axis_off()
+    drawn.legend(labelled.values(), labelled, loc="outside lower center", ncols=3)
     drawn.savefig(path, dpi=110)

@@ -135,7 +135,8 @@ class ShardedUpdate:
         """Sends changes of this process's tiles; the returned function receives all others."""
         whole, mine = self._array.together, self._process
         sizes = [whole.changes_size(tiles) for tiles in self.tiles]
-        if len(self._message) != max(sizes) or self._message.device != self._array.device:
+        kept = self._message
+        if not self._rows or len(kept) != max(sizes) or kept.device != self._array.device:
             # Kept between steps, because allocating memory would take as long as a message.
             self._message, self._rows = self._messages(max(sizes))
         rows = self._rows

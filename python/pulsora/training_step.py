@@ -1,5 +1,6 @@
-"""The public name of `graphs.training_step`: a whole training step as one CUDA graph."""
+"""Public names of `graphs`: a training step, or any captured work, as one CUDA graph."""
 
+from pulsora.graphs.captured_graph import CapturedGraph
 from pulsora.graphs.training_step import TrainingStep
 
-__all__ = ["TrainingStep"]
+__all__ = ["CapturedGraph", "TrainingStep"]

@@ -99,7 +99,7 @@ class SharedTile {
   bool isRecorded() const { return record_ != nullptr; }
 
   /// The learning rate of a call that may be recorded.
-  StepRate rate(float lr) const { return record_ ? record_->rate() : StepRate(lr); }
+  StepRate rate(float lr) const { return record_ ? record_->rate(lr) : StepRate(lr); }
 
   /// Whether a StepGraph captures the tile's work.
   bool inStepGraph = false;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "tile/training_graph.h"
@@ -30,20 +31,22 @@ class StepRecord {
   TrainingGraph &graph() { return graph_; }
   /// Stores a call of a lane at the present place of torch's current stream.
   void add(int device, int lane, TrainingGraph::Call call);
-  /// Selects the learning rate, by number, of later updates.
+  /// Selects the learning rate, by number, of later updates; before, each keeps the one it has.
   void useRate(size_t number) {
     if (number >= rates_.size()) rates_.resize(number + 1);
     current_ = number;
   }
-  StepRate rate() const { return {rates_, current_}; }
+  StepRate rate(float lr) const {
+    return current_ ? StepRate(rates_, *current_) : StepRate(lr);
+  }
   void setRates(const std::vector<float> &rates) {
     for (size_t i = 0; i < rates_.size() && i < rates.size(); ++i) rates_[i] = rates[i];
   }
 
  private:
   TrainingGraph graph_;
-  std::deque<float> rates_ = std::deque<float>(1);  // a deque, because addresses must stay
-  size_t current_ = 0;
+  std::deque<float> rates_;  // a deque, because addresses must stay
+  std::optional<size_t> current_;
 };
 
 /// torch's current stream on a GPU, a cudaStream_t.

@@ -17,8 +17,9 @@ void joinTorchStream(SharedTile &tile, void *stream) {
   if (tile.isRecorded()) return;
   PULSORA_CHECK(StateError, tile.inStepGraph || !isCaptured(stream),
                 "torch is capturing a CUDA graph, whose replays would repeat the random numbers of "
-                "this mini-batch; use pulsora.training_step.TrainingStep for whole training "
-                "steps, or pulsora.StepGraph for tiles alone");
+                "this mini-batch; capture it with pulsora.training_step.CapturedGraph, use "
+                "pulsora.training_step.TrainingStep for whole training steps, or "
+                "pulsora.StepGraph for tiles alone");
   if (stream == tile.context().stream) return;
   Context context = tile.context();
   context.stream = stream;

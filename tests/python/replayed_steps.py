@@ -35,7 +35,7 @@ class Replayed:
         if isinstance(self.step, BatchStep):
             self.labels = self.labels or dict(self.step._results)  # as on recording
             self.step._results = dict(self.labels)
-        optimizer.step()
+        self.step._amp.step(optimizer)
         return loss
 
 

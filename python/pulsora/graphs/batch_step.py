@@ -32,7 +32,7 @@ class BatchStep(TrainingStep):
         optimizer: As for `TrainingStep`.
         loss_of: Returns the loss of a batch, a tensor of one element.
         before_step: As for `TrainingStep`. It and `loss_of` may call `keep`.
-        amp: As for `TrainingStep`.
+        amp, scaler: As for `TrainingStep`.
 
     Raises:
         TypeError, ValueError: As for `TrainingStep`.
@@ -45,9 +45,10 @@ class BatchStep(TrainingStep):
         loss_of: Callable[[Any], Tensor],
         *,
         before_step: Callable[[], object] | None = None,
-        amp: bool = False,
+        amp: bool | torch.dtype = False,
+        scaler: torch.amp.GradScaler | None = None,
     ) -> None:
-        super().__init__(model, optimizer, loss_of, before_step=before_step, amp=amp)
+        super().__init__(model, optimizer, loss_of, before_step=before_step, amp=amp, scaler=scaler)
         self._structure: Hashable = None
         self._now: Any = None  # key of the graph of the present batch
         self._kept: _Labelled = []

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from pulsora import _core
-from pulsora.graphs.capture import captured
+from pulsora.graphs.graph_part import GraphPart
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
 from pulsora.nn.autograd.optimizer_groups import has_analog, learning_rate
 from pulsora.nn.clipping import clip_all
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
+    from pulsora.graphs.amp import Amp
     from pulsora.nn.tiles.layer_update import LayerUpdate
     from pulsora.nn.tiles.tile_array import TileArray
     from pulsora.optim import _Pulses
@@ -37,6 +37,7 @@ class RecordedStep:
         optimizer: The optimiser.
         loss: Returns the detached loss of a batch, after its backward pass.
         batch: Tensors of the shapes of a batch.
+        amp: The mixed precision of the step. With a scaler, the update is a graph of its own.
         model: The trained model.
         arrays: The tiles of each layer.
         constants: What is constant in the graph, but learning rates.
@@ -51,6 +52,7 @@ class RecordedStep:
         loss: Callable[[Sequence[Tensor]], Tensor],
         batch: Sequence[Tensor],
         *,
+        amp: Amp,
         model: nn.Module,
         arrays: Iterable[TileArray],
         constants: object,
@@ -74,27 +76,35 @@ class RecordedStep:
         present = {id(group): learning_rate(group) for group in groups}
         self._of_pulses = {i for i, group in enumerate(groups) if has_analog(group)}
         layers = [[tile._core for tile in array] for array in arrays]  # noqa: SLF001
-        self.tiles = _core.TrainingGraph(device.index, layers)
-        self._graph = torch.cuda.CUDAGraph(keep_graph=True)
+        self._first = GraphPart(device, layers)
+        self.tiles = self._first.tiles
+        self._update = self._first if amp.scaler is None else GraphPart(device, layers)
+        self._left_out: Tensor | None = None  # whether a step makes no update
         torch.clear_autocast_cache()
-        self.tiles.begin()
         try:
-            with captured(self._graph, device):
+            with self._first.captured():
                 self._loss = loss(self._batch)
-                analog = list(optimizer._analog())  # noqa: SLF001 - of this package
-                updates = optimizer._updates(analog, present)  # noqa: SLF001
-                optimizer._use_up(analog)  # noqa: SLF001 - torch's step must not see them
-                if digital_too:
-                    self._step_digitally(optimizer)
-                # Last, so that the updates are launched while the graph runs.
-                self._pulse(updates, optimizer)
+                self._left_out = amp.record_update(self._loss)
+                if self._update is self._first:
+                    self._record_update(optimizer, present)
+            if self._update is not self._first:
+                with self._update.captured():
+                    self._record_update(optimizer, present)
         finally:
-            self.tiles.end()
             torch.clear_autocast_cache()
-        self.tiles.finish(self._graph.raw_cuda_graph())
         self._gradients = [
             (each, each.grad) for each in model.parameters() if each.grad is not None
         ]
+
+    def _record_update(self, optimizer: _Pulses, present: Mapping[int, float]) -> None:
+        """Records what follows the backward pass."""
+        analog = list(optimizer._analog())  # noqa: SLF001 - of this package
+        updates = optimizer._updates(analog, present)  # noqa: SLF001
+        optimizer._use_up(analog)  # noqa: SLF001 - torch's step must not see them
+        if self.digital_too:
+            self._step_digitally(optimizer)
+        # Last, so that the updates are launched while the graph runs.
+        self._pulse(updates, optimizer)
 
     def _pulse(self, updates: Sequence[LayerUpdate], optimizer: _Pulses) -> None:
         """Records the updates of the tiles, each with the number of its learning rate.
@@ -109,7 +119,7 @@ class RecordedStep:
         }
         shared = [each.array for each in updates if tiles_pulsed_here(each) is not None]
         for update in updates:
-            self.tiles.use_rate(numbers[id(update.array)])
+            self._update.tiles.use_rate(numbers[id(update.array)])
             apply_updates([update])
         if shared:
             self._exchange = shared[0].process_group.recorded_exchange(shared)
@@ -123,15 +133,15 @@ class RecordedStep:
         self._begin()
         for kept, given in zip(self._batch, batch, strict=True):
             kept.copy_(given, non_blocking=True)
-        if self._draws:
-            # The graph is empty since `finish`: this sets what random numbers begin with, and
-            # advances torch's generator by those of a step.
-            self._graph.replay()
-        self.tiles.run(torch.cuda.current_stream(batch[0].device).cuda_stream, rates)
-        if self._exchange is not None:
-            self._exchange.exchange_numbers()
+        self._first.run(rates, draws=self._draws)
         for parameter, gradient in self._gradients:
             parameter.grad = gradient
+        if self._left_out is not None:
+            if self._left_out.item():
+                return self._loss.clone()
+            self._update.run(rates, draws=False)
+        if self._exchange is not None:
+            self._exchange.exchange_numbers()
         if not self.digital_too:
             self._step_digitally(optimizer)
         return self._loss.clone()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import traceback
 import warnings
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import nn
 
-from pulsora._internal.checks import require_boolean
 from pulsora._internal.modules import require_module
+from pulsora.graphs.amp import Amp
 from pulsora.graphs.hooks import hooks, hooks_of_parameter, hooks_of_step
 from pulsora.graphs.random_numbers import random_numbers
 from pulsora.graphs.recorded_step import RecordedStep, in_gpu_memory, repeatable
@@ -36,10 +35,8 @@ __all__ = ["TrainingStep"]
 _EAGER_STEPS = 2
 """Plain steps of a shape before recording, in which memory, products and optimisers settle."""
 _MOST_SHAPES = 8
-_LEAST_OF_BATCH = 2
-"""Least number of tensors in a batch: an input and a target."""
-_RATES_CHANGE_OFTEN = 20
-"""Least number of steps that pay for a record, which takes as long as some dozens of steps."""
+_LEAST_OF_BATCH = 2  # tensors: an input and a target
+_RATES_CHANGE_OFTEN = 20  # least number of steps that pay for a record
 
 _NEVER, _PLAIN, _RECORDS, _RECORDED = range(4)
 """How a process would make a step: plain for a reason, plain, after recording it, recorded."""
@@ -86,12 +83,16 @@ class TrainingStep:
         loss_fn: loss_fn(output, last tensor of the batch), a scalar.
         before_step: Called between `backward()` and the step of the optimiser, for instance to clip
             gradients.
-        amp: Whether the forward pass and loss_fn run under `torch.autocast` with bfloat16, which
-            has the range of single precision, so that no GradScaler is needed.
+        amp: The type in which the forward pass and loss_fn run under `torch.autocast`: True or
+            torch.bfloat16, which has the range of single precision, or torch.float16, whose
+            gradients need a scaler.
+        scaler: A `torch.amp.GradScaler`, which acts as in torch's loop; before_step sees gradients
+            that are unscaled. A step whose gradients are infinite updates nothing and counts for no
+            transfer. Also a recorded step waits for the GPU to know whether they are.
 
     Raises:
         TypeError: For an optimiser that is not of pulsora.optim, a loss_fn or before_step that
-            cannot be called, an amp that is no bool.
+            cannot be called, an amp or a scaler of another kind.
         ValueError: If the optimiser has no parameter of the model.
     """
 
@@ -102,14 +103,15 @@ class TrainingStep:
         loss_fn: Callable[..., Tensor],
         *,
         before_step: Callable[[], object] | None = None,
-        amp: bool = False,
+        amp: bool | torch.dtype = False,
+        scaler: torch.amp.GradScaler | None = None,
     ) -> None:
         require_module(model)
         if before_step is not None and not callable(before_step):
             raise TypeError(f"before_step = {before_step!r}: give a function, or None")
         if not callable(loss_fn):
             raise TypeError(f"loss_fn = {loss_fn!r}: give a function of the output and the target")
-        require_boolean("amp", amp, ", for bfloat16,")
+        self._amp = Amp(amp, scaler)
         if not isinstance(optimizer, _Pulses):
             raise TypeError(
                 f"optimizer is of type {type(optimizer).__name__}; give one of pulsora.optim, such "
@@ -126,7 +128,6 @@ class TrainingStep:
         self.optimizer: _Pulses = optimizer
         self.loss_fn = loss_fn
         self.before_step = before_step
-        self.amp = amp
         self.plain_because: str | None = None
         """Reason why steps on a GPU are not recorded; None if they are recorded."""
         self._graphs: dict[Any, RecordedStep] = {}
@@ -176,17 +177,17 @@ class TrainingStep:
     def loss(self, batch: Sequence[Tensor]) -> Tensor:
         """Returns the detached loss of a batch, after its backward pass."""
         self.optimizer.zero_grad()
-        place = batch[-1].device.type
-        with torch.autocast(place, torch.bfloat16) if self.amp else nullcontext():
+        with self._amp.autocast(batch[-1].device.type):
             loss = self._forward(batch)
         if not isinstance(loss, torch.Tensor):
             raise TypeError(
                 f"loss_fn returned a {type(loss).__name__}; a step has one loss: return a scalar "
                 "tensor, such as a sum"
             )
-        loss.backward()  # type: ignore[no-untyped-call]
+        self._amp.scaled(loss).backward()
         if (group := process_group(self.model)) and group.averages:
             group.average_gradients()
+        self._amp.unscale(self.optimizer)
         if self.before_step is not None:
             self.before_step()
         return loss.detach()
@@ -205,7 +206,7 @@ class TrainingStep:
         watched = self.plain_because is None and not self._draws
         before = random_numbers(batch[0]) if watched else None
         loss = self.loss(batch)
-        self.optimizer.step()
+        self._amp.step(self.optimizer)
         if before is not None and (after := random_numbers(batch[0])) is not None:
             self._draws_on_gpu = self._draws_on_gpu or after[0] != before[0]
             self._draws = after[1] != before[1]
@@ -282,6 +283,7 @@ class TrainingStep:
                 self.optimizer,
                 self.loss,
                 batch,
+                amp=self._amp,
                 model=self.model,
                 arrays=self._arrays(),
                 constants=self._circumstances(),
@@ -294,6 +296,7 @@ class TrainingStep:
             reason = str(cause).split("\n", 1)[0]
             for each in (error, cause):  # the frames hold recorded tensors
                 traceback.clear_frames(each.__traceback__)
+            self._amp.forget()
             self._be_plain(reason)
             return None
         self._graphs[key] = graph
@@ -338,6 +341,9 @@ class TrainingStep:
             "parameters have hooks, which would not run": any(
                 map(hooks_of_parameter, self.model.parameters())
             ),
+            "a GradScaler and several processes are not recorded together": (
+                group is not None and self._amp.scaler is not None
+            ),
             "the model draws random numbers of torch, NumPy or Python on the host": self._draws,
             "'auto' transfers and re-inits that are 'orthogonal' or 'svd' wait for the GPU": any(
                 each.facts.waits_for_host for each in arrays
@@ -376,6 +382,7 @@ class TrainingStep:
             hooks_of_step(self.optimizer),
             self.loss_fn,
             self.before_step,
+            self._amp.constants,
             torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda"),
         )
 

@@ -26,7 +26,7 @@ _BETWEEN = (
 )
 """Hooks amid a step, which a recorded step would not run."""
 _SINGLE = ("32-true", "32", 32)
-_BFLOAT16 = "bf16-mixed"
+_MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 _REMEDY = "log it in on_train_batch_end"
 
 
@@ -45,7 +45,7 @@ class RecordedSteps:
     `training_step` runs only while a step is recorded, and sees the `batch_idx` of that time.
 
     Lightning makes its own steps, and one warning says why, where a step cannot be recorded: with
-    `accumulate_grad_batches`, float16, `torch.compile`, several processes, callbacks or methods
+    `accumulate_grad_batches`, other types than "bf16-mixed" and "16-mixed", `torch.compile`, several processes, callbacks or methods
     amid a step, metrics of torchmetrics, or numbers that are no tensors, in
     `training_step`. Reasons of `TrainingStep` itself make its steps plain, with its warning.
 
@@ -107,15 +107,16 @@ class RecordedSteps:
                 )
             return super().training_step(*arguments, **options)  # type: ignore[misc]
         optimizer = self.trainer.optimizers[0]  # type: ignore[attr-defined]
-        amp = self.trainer.precision == _BFLOAT16  # type: ignore[attr-defined]
         step = self._recorded_step
-        if step is None or step.optimizer is not optimizer or step.amp != amp:
+        if step is None or step.optimizer is not optimizer:
+            trainer = self.trainer  # type: ignore[attr-defined]
             step = BatchStep(
                 self,  # type: ignore[arg-type]
                 optimizer,
                 self._loss_of,
                 before_step=self._clip,
-                amp=amp,
+                amp=_MIXED.get(trainer.precision, False),
+                scaler=getattr(trainer.precision_plugin, "scaler", None),
             )
             self._recorded_step = step
         batch, *rest = arguments
@@ -207,9 +208,8 @@ class RecordedSteps:
             "backward passes; larger batches with accumulate_grad_batches=1 are recorded": (
                 trainer.accumulate_grad_batches != 1
             ),
-            f"precision={trainer.precision!r} is not recorded; '32-true' and 'bf16-mixed' are": (
-                trainer.precision not in (*_SINGLE, _BFLOAT16)
-            ),
+            f"precision={trainer.precision!r} is not recorded; '32-true', 'bf16-mixed' and "
+            "'16-mixed' are": trainer.precision not in (*_SINGLE, *_MIXED),
             "a compiled module is not recorded; fit the module without torch.compile": (
                 getattr(self, "_compiler_ctx", None) is not None
             ),

@@ -54,7 +54,7 @@ class _HeldProduct(torch.autograd.Function):
         dx = None
         if needs_x:
             held.before_backward(weight, ctx.noted)
-            dx = held.array.backward(d, ctx.position)
+            dx = held.array.backward(d, ctx.position, takes_infinite=needs_weight)
         return (
             dx,
             held.gradient(seen, d).reshape(weight.shape).to(weight.dtype) if needs_weight else None,

@@ -72,7 +72,13 @@ class _AnalogProduct(torch.autograd.Function):
         dx = None
         if reads:
             with named_errors(array):
-                dx = array.backward(d, ctx.position, is_temporary=ctx.patches is not None)
+                # The step refuses what is not finite, and a GradScaler leaves the step out.
+                dx = array.backward(
+                    d,
+                    ctx.position,
+                    is_temporary=ctx.patches is not None,
+                    takes_infinite=needs_weight,
+                )
             dx = process_group.to_local(dx)
         all_x, all_d = gathered()
         return (

@@ -261,18 +261,35 @@ class TileArray(StatefulArray):
         return y if self.scales is None else y * self.scales
 
     def backward(
-        self, d: Tensor, position: ReadPosition | None = None, *, is_temporary: bool = False
+        self,
+        d: Tensor,
+        position: ReadPosition | None = None,
+        *,
+        is_temporary: bool = False,
+        takes_infinite: bool = False,
     ) -> Tensor:
         """Reads dx [m, groups * in_features] = W^T d for d [m, out_features] through the periphery.
 
-        `position` is the position of the forward read. `is_temporary` is for `read`.
+        `position` is the position of the forward read. `is_temporary` is for `read`. Values of d
+        that are not finite are errors on the CPU, or with `takes_infinite` make their rows NaN.
         """
         position = position or ReadPosition(BatchShard((len(d),)))
         d = d if self.scales is None else d * self.scales
         columns = self.groups * self.shape[1]
         lines = d.detach().contiguous()
         with self.process_group.reading(self, backward=True):
-            return read(self.whole.backward, lines, columns, position, is_temporary=is_temporary)
+
+            def made(lines: Tensor) -> Tensor:
+                back = self.whole.backward
+                return read(back, lines, columns, position, is_temporary=is_temporary)
+
+            try:
+                return made(lines)
+            except _core.InputError:  # nothing has changed
+                bad = ~lines.isfinite().all(1, keepdim=True)
+                if not takes_infinite or not bad.any():
+                    raise
+                return made(lines.masked_fill(bad, 0.0)).masked_fill(bad, torch.nan)
 
     def prepared(self, pairs: Sequence[Pair]) -> list[TileSamples]:
         """Prepares pairs (x, d) for an update; pairs of few samples are concatenated."""

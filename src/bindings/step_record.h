@@ -36,9 +36,7 @@ class StepRecord {
     if (number >= rates_.size()) rates_.resize(number + 1);
     current_ = number;
   }
-  StepRate rate(float lr) const {
-    return current_ ? StepRate(rates_, *current_) : StepRate(lr);
-  }
+  StepRate rate(float lr) const { return current_ ? StepRate(rates_, *current_) : StepRate(lr); }
   void setRates(const std::vector<float> &rates) {
     for (size_t i = 0; i < rates_.size() && i < rates.size(); ++i) rates_[i] = rates[i];
   }

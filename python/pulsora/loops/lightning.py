@@ -45,9 +45,10 @@ class RecordedSteps:
     `training_step` runs only while a step is recorded, and sees the `batch_idx` of that time.
 
     Lightning makes its own steps, and one warning says why, where a step cannot be recorded: with
-    `accumulate_grad_batches`, other types than "bf16-mixed" and "16-mixed", `torch.compile`, several processes, callbacks or methods
-    amid a step, metrics of torchmetrics, or numbers that are no tensors, in
-    `training_step`. Reasons of `TrainingStep` itself make its steps plain, with its warning.
+    `accumulate_grad_batches`, another `precision` than single, "bf16-mixed" and "16-mixed",
+    `torch.compile`, several processes, callbacks or methods amid a step, metrics of torchmetrics,
+    or numbers that are no tensors, in `training_step`. Reasons of `TrainingStep` itself make its
+    steps plain, with its warning.
 
     Raises:
         TypeError: For a class without a LightningModule behind the mixin; on fitting, for a

@@ -1,7 +1,7 @@
 """Scores of networks on programmed arrays up to a year later, by method.
 
     python benchmarks/inference_table.py [--networks A,B] [--memories A,B] [--methods A;B]
-        [--device cuda:0] [--seconds S] [--out FOLDER] [--small] [--table]
+        [--device cuda:0] [--seconds S] [--out FOLDER] [--small] [--table [FILE ...]] [--compact]
         [--data /usr/share/datasets/fashion-mnist]
 
 Networks: a perceptron of nine layers, LeNet-5, a ResNet of eight convolutions and a transformer
@@ -17,8 +17,9 @@ times, or for adapters that are trained on each chip, four of these programmings
 the paired difference to "plain, global" at the last time, over the programmings that both have.
 
 Finished runs are lines of FOLDER/runs.jsonl, so that the program can be stopped (or stops itself
-after S seconds) and started again. `--table` prints what there is and draws accuracy over time.
-`--small` runs everything in small, to see that it works.
+after S seconds) and started again. `--table` prints what there is, and in the files that it names,
+and draws accuracy over time. `--compact` prints scores at the first and the last time, all networks
+beside one another. `--small` runs everything in small, to see that it works.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ import torch
 import pulsora as pl
 from inference_methods import MEMORIES, METHODS, Study
 from inference_networks import BATCH, TASKS, Data, loss
-from inference_table_report import figure, table
+from inference_table_report import compact, figure, table
 
 TIMES = ("1 s", "1 h", "1 day", "1 month", "1 year")
 SIZES: dict[str, Any] = {
@@ -85,11 +86,16 @@ class Runs:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / "runs.jsonl"
-        lines = self._path.read_text().splitlines() if self._path.exists() else []
         self.rows: dict[str, dict[str, Any]] = {}
-        for line in lines:
-            row = json.loads(line)
-            self.rows[row["key"]] = row
+        if self._path.exists():
+            self.read(self._path)
+
+    def read(self, path: Path) -> None:
+        """Takes the runs of a file: lines of JSON, or one list of a file that ends in .json."""
+        text = path.read_text()
+        is_list = path.suffix == ".json"
+        rows = json.loads(text) if is_list else [json.loads(line) for line in text.splitlines()]
+        self.rows |= {row["key"]: row for row in rows}
 
     def add(self, key: str, row: dict[str, Any]) -> dict[str, Any]:
         """Keeps a run."""
@@ -201,11 +207,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("inference_table"))
     parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
     parser.add_argument("--small", action="store_true")
-    parser.add_argument("--table", action="store_true", help="make no runs")
+    parser.add_argument("--table", nargs="*", type=Path, metavar="FILE", help="make no runs")
+    parser.add_argument("--compact", action="store_true", help="print a table for each memory")
     chosen = parser.parse_args()
     made = Table(chosen)
+    for path in chosen.table or ():
+        made.runs.read(path)
     try:
-        for seed in () if chosen.table else made.sizes["seeds"]:
+        for seed in made.sizes["seeds"] if chosen.table is None else ():
             for memory in chosen.memories.split(","):
                 for network in chosen.networks.split(","):
                     for method in chosen.methods.split(";"):
@@ -213,8 +222,15 @@ def main() -> None:
                             made.run(network, memory, method, seed)
     except TimeoutError:
         print("the time is over; start again to go on")
-    print("\n".join(table(made.runs.rows, made.sizes["times"], BATCH)))
-    figure(made.runs.rows, made.sizes["times"], made.folder / "inference.png")
+    rows, times = made.runs.rows, made.sizes["times"]
+    networks, memories = chosen.networks.split(","), chosen.memories.split(",")
+    if chosen.compact:
+        print("\n".join(compact(rows, networks, memories, chosen.methods.split(";"))))
+    else:
+        print("\n".join(table(rows, times, BATCH)))
+    figure(rows, times, made.folder / "inference.png")
+    others = [memory for memory in MEMORIES if memory != RATES_OF]
+    figure(rows, times, made.folder / "memories.png", others)
 
 
 if __name__ == "__main__":

@@ -49,3 +49,37 @@ def test_the_small_table_has_all_methods_and_goes_on(tmp_path: Path) -> None:
     assert cost["pulsed 6T1C on this chip"]["pulses"] > 0
     assert (tmp_path / "inference.png").stat().st_size > 1000
     assert run(tmp_path, "--table") == text[text.index("deep on PCMLike") :]
+
+
+def test_the_compact_table_has_scores_and_paired_differences(tmp_path: Path) -> None:
+    def row(network: str, memory: str, method: str, seed: int, year: float) -> dict[str, object]:
+        return {
+            "key": f"{network}|{memory}|{method}|{seed}", "network": network, "memory": memory,
+            "method": method, "seed": seed, "values": [[90.0, 88.0], [year, year + 2.0]],
+        }  # fmt: skip
+
+    rows = [
+        row("lenet", "Hermes", "plain, global", 1, 80.0),
+        row("lenet", "Hermes", "plain, global", 2, 70.0),
+        row("lenet", "Hermes", "plain, affine", 1, 81.0),
+        row("lenet", "Hermes", "plain, affine", 2, 73.0),
+        row("deep", "Hermes", "plain, global", 1, 60.0),
+        row("deep", "fitted", "plain, global", 1, 50.0),
+    ]
+    one, other = tmp_path / "one.json", tmp_path / "other.jsonl"
+    one.write_text(json.dumps(rows[:3]))
+    other.write_text("".join(json.dumps(each) + "\n" for each in rows[3:]))
+    options = ("--networks", "lenet,deep", "--memories", "Hermes", "--compact")
+    lines = run(tmp_path / "out", *options, "--table", str(one), str(other)).splitlines()
+    assert lines == [
+        "Hermes",
+        "",
+        "| method | LeNet-5 | | perceptron | |",
+        "|---|---|---|---|---|",
+        "| plain, global | 89.00, 76.00 |  | 89.00, 61.00 (1) |  |",
+        "| plain, affine | 89.00, 78.00 | +2.00 ± 1.00 |  |  |",
+        "",
+    ]
+    assert (tmp_path / "out" / "memories.png").stat().st_size > 1000
+    assert not (tmp_path / "out" / "inference.png").exists()  # nothing of PCMLike
+    assert not (tmp_path / "out" / "runs.jsonl").exists()

@@ -7,7 +7,8 @@
 Networks: a perceptron of nine layers, LeNet-5, a ResNet of eight convolutions and a transformer
 encoder on Fashion-MNIST (accuracy in per cent), and a transformer that predicts the next byte of
 this repository's documents (bits per byte). All of their linear and convolution layers are analog,
-one tile a layer, with converters of 8 bits and output noise 0.04.
+one tile a layer, with converters of 8 bits and output noise 0.04. Documents grow, so the first run
+keeps them in FOLDER/gpt_text.bin, and later runs of this folder have the same text.
 
 Each network is trained digitally by AdamW for each of three training seeds. Methods that train
 further get the same number of epochs each, at the best of four learning rates; that rate is chosen
@@ -34,8 +35,8 @@ import numpy as np
 import torch
 
 import pulsora as pl
-from inference_methods import MEMORIES, METHODS, Study
-from inference_networks import BATCH, TASKS, Data, loss
+from inference_methods import MEMORIES, METHODS, Study, fits
+from inference_networks import BATCH, TASKS, Data, documents, loss
 from inference_table_report import compact, figure, table
 
 TIMES = ("1 s", "1 h", "1 day", "1 month", "1 year")
@@ -116,12 +117,29 @@ class Table:
         self.until = time.monotonic() + chosen.seconds
         self._data: dict[str, Data] = {}
 
+    def keep_text(self, network: str) -> None:
+        """Keeps the text of a network that learns one, unless the folder has it already."""
+        path = self._text(network)
+        if not TASKS[network].is_text or path.exists():
+            return
+        is_begun = any(key.startswith(f"{network}|") for key in self.runs.rows)
+        if is_begun or any(self.folder.glob(f"{network}_*.pt")):
+            raise FileNotFoundError(
+                f"--out is {self.folder}, which has runs or networks of {network}, but not their "
+                f"text; copy their {path.name} into it, or choose a new folder"
+            )
+        path.write_bytes(documents())
+
     def data(self, network: str) -> Data:
         """Batches of a network's task."""
         if network not in self._data:
             task, most = TASKS[network], self.sizes["most"]
-            self._data[network] = Data(task, self.chosen.data, self.chosen.device, most)
+            source = self._text(network) if task.is_text else self.chosen.data
+            self._data[network] = Data(task, source, self.chosen.device, most)
         return self._data[network]
+
+    def _text(self, network: str) -> Path:
+        return self.folder / f"{network}_text.bin"
 
     def study(self, network: str, memory: str, seed: int) -> Study:
         """The trained network and its memory."""
@@ -191,11 +209,6 @@ class Table:
             raise TimeoutError
 
 
-def fits(network: str, method: str) -> bool:
-    """Whether a method exists for a network: only the ResNet has batch norms."""
-    return method != "plain, batch norm" or network == "resnet"
-
-
 def main() -> None:
     """Makes runs, and prints the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -204,8 +217,11 @@ def main() -> None:
     parser.add_argument("--methods", default=";".join(METHODS), help="separated by ;")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seconds", type=float, default=1e9)
-    parser.add_argument("--out", type=Path, default=Path("inference_table"))
-    parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
+    parser.add_argument(
+        "--out", type=Path, default=Path("inference_table"),
+        help="folder of finished runs, networks and gpt_text.bin, the text of the GPT",
+    )  # fmt: skip
+    parser.add_argument("--data", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--table", nargs="*", type=Path, metavar="FILE", help="make no runs")
     parser.add_argument("--compact", action="store_true", help="print a table for each memory")
@@ -213,12 +229,14 @@ def main() -> None:
     made = Table(chosen)
     for path in chosen.table or ():
         made.runs.read(path)
+    for network in chosen.networks.split(",") if chosen.table is None else ():
+        made.keep_text(network)
     try:
         for seed in made.sizes["seeds"] if chosen.table is None else ():
             for memory in chosen.memories.split(","):
                 for network in chosen.networks.split(","):
                     for method in chosen.methods.split(";"):
-                        if fits(network, method):
+                        if fits(network, memory, method):
                             made.run(network, memory, method, seed)
     except TimeoutError:
         print("the time is over; start again to go on")

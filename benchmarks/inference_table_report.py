@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Rows = dict[str, dict[str, Any]]
 CONTROL = "plain, global"
 SHOWN = (CONTROL, "plain, affine", "HWA, noise model", "LoRA for any chip",
-         "LoRA on this chip", "pulsed 6T1C on this chip")  # fmt: skip
+         "LoRA on this chip", "pulsed 6T1C on this chip", "plain, column reference")  # fmt: skip
 NAMES = {"deep": "perceptron", "lenet": "LeNet-5", "transformer": "transformer", "gpt": "GPT",
          "resnet": "ResNet"}  # fmt: skip
 

@@ -52,16 +52,18 @@ MEMORIES: dict[str, Callable[[], Any]] = {
     "ReRamCMO": pl.noise_models.ReRamCMO,
     "fitted": fitted_memory,
 }
+SINGLE = ("ReRamCMO",)
+"""Memories that have one device for each weight; the others have pairs."""
 
 
 def chip(memory: str, compensation: str = "global", **settings: Any) -> Any:  # noqa: ANN401
     """The configuration of all arrays: converters of 8 bits, output noise 0.04."""
     forward = pl.IOParameters(inp_res=1 / 254, out_res=1 / 254, out_noise=0.04)
-    model = MEMORIES[memory]()
-    single = {"cell": "single"} if model.model == "ReRamCMO" else {}
+    single = {"cell": "single"} if memory in SINGLE else {}
     return pl.InferenceConfig(
-        noise_model=model, compensation=compensation, forward=forward, **single, **settings
-    )
+        noise_model=MEMORIES[memory](), compensation=compensation, forward=forward,
+        **single, **settings,
+    )  # fmt: skip
 
 
 class Trained(NamedTuple):
@@ -172,6 +174,11 @@ def batch_norm(study: Study, _: float) -> Trained:
     )
 
 
+def column_reference(study: Study, _: float) -> Trained:
+    """Single devices that are read against a column of such devices, which age as they do."""
+    return Trained(study.analog("global", cell_reference="column").eval())
+
+
 def aware(noise: str) -> Callable[[Study, float], Trained]:
     """All weights trained on, under noise; "none" is the control."""
 
@@ -247,6 +254,7 @@ METHODS: dict[str, tuple[Callable[[Study, float], Trained], tuple[float, ...]]] 
     "plain, per output": (plain("per_output"), ()),
     "plain, affine": (affine, ()),
     "plain, batch norm": (batch_norm, ()),
+    "plain, column reference": (column_reference, ()),
     "trained on without noise": (aware("none"), GRID),
     "HWA, normal 0.02": (aware("0.02"), GRID),
     "HWA, normal 0.05": (aware("0.05"), GRID),
@@ -259,3 +267,13 @@ METHODS: dict[str, tuple[Callable[[Study, float], Trained], tuple[float, ...]]] 
     "pulsed EcRam on this chip": (pulsed_this_chip("EcRam"), PULSED_GRID),
 }
 """A method and the learning rates that are tried for it."""
+
+
+def fits(network: str, memory: str, method: str) -> bool:
+    """Whether a method exists for a network on a memory.
+
+    Only the ResNet has batch norms, and only single devices have a reference.
+    """
+    if method == "plain, batch norm":
+        return network == "resnet"
+    return method != "plain, column reference" or memory in SINGLE

@@ -116,13 +116,13 @@ class Data:
 
     Args:
         task: The task.
-        folder: Folder of Fashion-MNIST.
+        source: Folder of Fashion-MNIST, or the file of the text.
         device: Device of torch.
         most: At most so many samples of each part; 0 for all.
     """
 
-    def __init__(self, task: Task, folder: str, device: str, most: int = 0) -> None:
-        x, y, test_x, test_y = _text() if task.is_text else _images(folder)
+    def __init__(self, task: Task, source: Path, device: str, most: int = 0) -> None:
+        x, y, test_x, test_y = _text(source) if task.is_text else _images(source)
         held_out = min(HELD_OUT, len(x) // 10)
         count = len(x) - held_out
         self._x, self._y = (part[: most or count][:count].to(device) for part in (x, y))
@@ -142,17 +142,21 @@ def _batches(x: Tensor, y: Tensor, device: str, most: int) -> Batches:
     return list(zip(x[rows].to(device).split(500), y[rows].to(device).split(500), strict=True))
 
 
-def _images(folder: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _images(folder: Path) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     data = datasets.load(folder)
     parts = (data.train_x, data.train_y, data.test_x, data.test_y)
     x, y, test_x, test_y = (torch.from_numpy(np.ascontiguousarray(part)) for part in parts)
     return x, y, test_x, test_y
 
 
-def _text() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Pieces of the documents and the bytes that follow; every tenth piece is for testing."""
-    pages = sorted(DOCUMENTS.rglob("*.md"))
-    text = torch.frombuffer(bytearray(b"".join(p.read_bytes() for p in pages)), dtype=torch.uint8)
+def documents() -> bytes:
+    """The bytes of all documents of this repository, one after the other."""
+    return b"".join(page.read_bytes() for page in sorted(DOCUMENTS.rglob("*.md")))
+
+
+def _text(path: Path) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Pieces of the text and the bytes that follow; every tenth piece is for testing."""
+    text = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
     pieces = text.long().unfold(0, PIECE + 1, PIECE)
     is_test = torch.arange(len(pieces)) % 10 == 9
     train, test = pieces[~is_test], pieces[is_test]

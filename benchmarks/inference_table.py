@@ -1,13 +1,14 @@
 """Scores of networks on programmed arrays up to a year later, by method.
 
     python benchmarks/inference_table.py [--networks A,B] [--memories A,B] [--methods A;B]
-        [--device cuda:0] [--seconds S] [--out FOLDER] [--small] [--table]
+        [--device cuda:0] [--seconds S] [--out FOLDER] [--small] [--table [FILE ...]] [--compact]
         [--data /usr/share/datasets/fashion-mnist]
 
 Networks: a perceptron of nine layers, LeNet-5, a ResNet of eight convolutions and a transformer
 encoder on Fashion-MNIST (accuracy in per cent), and a transformer that predicts the next byte of
 this repository's documents (bits per byte). All of their linear and convolution layers are analog,
-one tile a layer, with converters of 8 bits and output noise 0.04.
+one tile a layer, with converters of 8 bits and output noise 0.04. Documents grow, so the first run
+keeps them in FOLDER/gpt_text.bin, and later runs of this folder have the same text.
 
 Each network is trained digitally by AdamW for each of three training seeds. Methods that train
 further get the same number of epochs each, at the best of four learning rates; that rate is chosen
@@ -17,8 +18,9 @@ times, or for adapters that are trained on each chip, four of these programmings
 the paired difference to "plain, global" at the last time, over the programmings that both have.
 
 Finished runs are lines of FOLDER/runs.jsonl, so that the program can be stopped (or stops itself
-after S seconds) and started again. `--table` prints what there is and draws accuracy over time.
-`--small` runs everything in small, to see that it works.
+after S seconds) and started again. `--table` prints what there is, and in the files that it names,
+and draws accuracy over time. `--compact` prints scores at the first and the last time, all networks
+beside one another. `--small` runs everything in small, to see that it works.
 """
 
 from __future__ import annotations
@@ -33,9 +35,9 @@ import numpy as np
 import torch
 
 import pulsora as pl
-from inference_methods import MEMORIES, METHODS, Study
-from inference_networks import BATCH, TASKS, Data, loss
-from inference_table_report import figure, table
+from inference_methods import MEMORIES, METHODS, Study, fits
+from inference_networks import BATCH, TASKS, Data, documents, loss
+from inference_table_report import compact, figure, table
 
 TIMES = ("1 s", "1 h", "1 day", "1 month", "1 year")
 SIZES: dict[str, Any] = {
@@ -85,11 +87,16 @@ class Runs:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / "runs.jsonl"
-        lines = self._path.read_text().splitlines() if self._path.exists() else []
         self.rows: dict[str, dict[str, Any]] = {}
-        for line in lines:
-            row = json.loads(line)
-            self.rows[row["key"]] = row
+        if self._path.exists():
+            self.read(self._path)
+
+    def read(self, path: Path) -> None:
+        """Takes the runs of a file: lines of JSON, or one list of a file that ends in .json."""
+        text = path.read_text()
+        is_list = path.suffix == ".json"
+        rows = json.loads(text) if is_list else [json.loads(line) for line in text.splitlines()]
+        self.rows |= {row["key"]: row for row in rows}
 
     def add(self, key: str, row: dict[str, Any]) -> dict[str, Any]:
         """Keeps a run."""
@@ -110,12 +117,29 @@ class Table:
         self.until = time.monotonic() + chosen.seconds
         self._data: dict[str, Data] = {}
 
+    def keep_text(self, network: str) -> None:
+        """Keeps the text of a network that learns one, unless the folder has it already."""
+        path = self._text(network)
+        if not TASKS[network].is_text or path.exists():
+            return
+        is_begun = any(key.startswith(f"{network}|") for key in self.runs.rows)
+        if is_begun or any(self.folder.glob(f"{network}_*.pt")):
+            raise FileNotFoundError(
+                f"--out is {self.folder}, which has runs or networks of {network}, but not their "
+                f"text; copy their {path.name} into it, or choose a new folder"
+            )
+        path.write_bytes(documents())
+
     def data(self, network: str) -> Data:
         """Batches of a network's task."""
         if network not in self._data:
             task, most = TASKS[network], self.sizes["most"]
-            self._data[network] = Data(task, self.chosen.data, self.chosen.device, most)
+            source = self._text(network) if task.is_text else self.chosen.data
+            self._data[network] = Data(task, source, self.chosen.device, most)
         return self._data[network]
+
+    def _text(self, network: str) -> Path:
+        return self.folder / f"{network}_text.bin"
 
     def study(self, network: str, memory: str, seed: int) -> Study:
         """The trained network and its memory."""
@@ -185,11 +209,6 @@ class Table:
             raise TimeoutError
 
 
-def fits(network: str, method: str) -> bool:
-    """Whether a method exists for a network: only the ResNet has batch norms."""
-    return method != "plain, batch norm" or network == "resnet"
-
-
 def main() -> None:
     """Makes runs, and prints the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -198,23 +217,38 @@ def main() -> None:
     parser.add_argument("--methods", default=";".join(METHODS), help="separated by ;")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seconds", type=float, default=1e9)
-    parser.add_argument("--out", type=Path, default=Path("inference_table"))
-    parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
+    parser.add_argument(
+        "--out", type=Path, default=Path("inference_table"),
+        help="folder of finished runs, networks and gpt_text.bin, the text of the GPT",
+    )  # fmt: skip
+    parser.add_argument("--data", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
     parser.add_argument("--small", action="store_true")
-    parser.add_argument("--table", action="store_true", help="make no runs")
+    parser.add_argument("--table", nargs="*", type=Path, metavar="FILE", help="make no runs")
+    parser.add_argument("--compact", action="store_true", help="print a table for each memory")
     chosen = parser.parse_args()
     made = Table(chosen)
+    for path in chosen.table or ():
+        made.runs.read(path)
+    for network in chosen.networks.split(",") if chosen.table is None else ():
+        made.keep_text(network)
     try:
-        for seed in () if chosen.table else made.sizes["seeds"]:
+        for seed in made.sizes["seeds"] if chosen.table is None else ():
             for memory in chosen.memories.split(","):
                 for network in chosen.networks.split(","):
                     for method in chosen.methods.split(";"):
-                        if fits(network, method):
+                        if fits(network, memory, method):
                             made.run(network, memory, method, seed)
     except TimeoutError:
         print("the time is over; start again to go on")
-    print("\n".join(table(made.runs.rows, made.sizes["times"], BATCH)))
-    figure(made.runs.rows, made.sizes["times"], made.folder / "inference.png")
+    rows, times = made.runs.rows, made.sizes["times"]
+    networks, memories = chosen.networks.split(","), chosen.memories.split(",")
+    if chosen.compact:
+        print("\n".join(compact(rows, networks, memories, chosen.methods.split(";"))))
+    else:
+        print("\n".join(table(rows, times, BATCH)))
+    figure(rows, times, made.folder / "inference.png")
+    others = [memory for memory in MEMORIES if memory != RATES_OF]
+    figure(rows, times, made.folder / "memories.png", others)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 Rows = dict[str, dict[str, Any]]
 CONTROL = "plain, global"
 SHOWN = (CONTROL, "plain, affine", "HWA, noise model", "LoRA for any chip",
-         "LoRA on this chip", "pulsed 6T1C on this chip")  # fmt: skip
+         "LoRA on this chip", "pulsed 6T1C on this chip", "plain, column reference")  # fmt: skip
+NAMES = {"deep": "perceptron", "lenet": "LeNet-5", "transformer": "transformer", "gpt": "GPT",
+         "resnet": "ResNet"}  # fmt: skip
 
 
 def _groups(rows: Rows) -> dict[tuple[str, str], dict[str, dict[int, dict[str, Any]]]]:
@@ -87,14 +89,63 @@ def table(rows: Rows, times: Sequence[str], batch: int) -> list[str]:
     return lines
 
 
-def figure(rows: Rows, times: Sequence[str], path: Path) -> None:
-    """Draws scores over time on PCMLike, without the rows that fall far below the others."""
-    groups = {key: group for key, group in _groups(rows).items() if key[1] == "PCMLike"}
-    if not groups:
+def compact(
+    rows: Rows, networks: Sequence[str], memories: Sequence[str], methods: Sequence[str]
+) -> list[str]:
+    """A table in Markdown for each memory, with two columns for each network.
+
+    The first has the scores at the first and the last time, with the number of seeds in brackets
+    where other cells have more; the second has the paired difference to "plain, global".
+    """
+    groups, lines = _groups(rows), []
+    most = max((len(some) for group in groups.values() for some in group.values()), default=0)
+    for memory in memories:
+        shown = [network for network in networks if (network, memory) in groups]
+        if not shown:
+            continue
+        heads = "".join(f" {NAMES[network]} | |" for network in shown)
+        lines += [memory, "", f"| method |{heads}", "|---" * (2 * len(shown) + 1) + "|"]
+        for method in methods:
+            cells = [
+                cell for network in shown for cell in _pair(groups[network, memory], method, most)
+            ]
+            if any(cells):
+                lines.append("| " + " | ".join([method, *cells]) + " |")
+        lines.append("")
+    return lines
+
+
+def _pair(group: dict[str, dict[int, dict[str, Any]]], method: str, most: int) -> tuple[str, str]:
+    """Scores and difference of one method in the compact table."""
+    some = group.get(method)
+    if not some:
+        return "", ""
+    means = np.mean([np.array(row["values"]).mean(1) for row in some.values()], axis=0)
+    seeds = "" if len(some) == most else f" ({len(some)})"
+    mean, error = difference(some, group.get(CONTROL, {}))
+    paired = "" if method == CONTROL or math.isnan(mean) else f"{mean:+.2f} ± {error:.2f}"
+    return f"{means[0]:.2f}, {means[-1]:.2f}{seeds}", paired
+
+
+def figure(
+    rows: Rows, times: Sequence[str], path: Path, memories: Sequence[str] = ("PCMLike",)
+) -> None:
+    """Draws scores over time, without the rows that fall far below the others.
+
+    One memory has three panels in a line; of several, each has a line of its own.
+    """
+    found = _groups(rows)
+    memories = [memory for memory in memories if any((name, memory) in found for name in NAMES)]
+    networks = [name for name in NAMES if any((name, memory) in found for memory in memories)]
+    if not networks:
         return
-    columns = min(3, len(groups))
+    is_grid = len(memories) > 1
+    keys = [(network, memory) for memory in memories for network in networks]
+    groups = {key: found.get(key, {}) for key in keys}
+    columns = len(networks) if is_grid else min(3, len(networks))
     lines = -(-len(groups) // columns)
-    drawn = Figure(figsize=(4.2 * columns, 3.4 * lines + 0.6), layout="constrained")
+    width, height = (3.3, 2.6) if is_grid else (4.2, 3.4)
+    drawn = Figure(figsize=(width * columns, height * lines + 0.6), layout="constrained")
     axes = list(drawn.subplots(lines, columns, squeeze=False).flat)
     labelled = {}
     for axis, ((network, memory), methods) in zip(axes, groups.items(), strict=False):
@@ -104,7 +155,7 @@ def figure(rows: Rows, times: Sequence[str], path: Path) -> None:
                 mean = np.mean(each, axis=0)
                 (labelled[method],) = axis.plot(range(len(times)), mean, marker="o", color=f"C{k}")
         axis.set_xticks(range(len(times)), times)
-        axis.set_title(f"{network}, {memory}")
+        axis.set_title(f"{NAMES[network]}, {memory}")
         axis.set_ylabel("bits per byte" if network == "gpt" else "accuracy in %")
         axis.grid(alpha=0.3)
     for axis in axes[len(groups) :]:

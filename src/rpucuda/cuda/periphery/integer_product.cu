@@ -20,10 +20,10 @@ struct Problem {
 template <class S, int kJobs>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     integerProductKernel(const __grid_constant__ Jobs<Problem, kJobs> jobs) {
-  const auto &[product, beside] = jobs.ofBlock();
-  if (!beside) awaitEarlier();
-  multiplyBlock<S>(product, static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y), [&] {
-    if (beside) awaitEarlier();
+  const Problem &p = jobs.ofBlock();
+  if (!p.beside) awaitEarlier();
+  multiplyBlock<S>(p.product, static_cast<int>(blockIdx.x), static_cast<int>(blockIdx.y), [&] {
+    if (p.beside) awaitEarlier();
   });
 }
 

@@ -17,12 +17,13 @@ constexpr int kMostReads = kMostJobs<SumOfReads>;
 
 /// Whether a row of any read has left the range of the ADC; all blocks agree, as long as no block
 /// writes the states of the rows. The states of all reads are loaded at once.
+template <int kThreads>
 __device__ bool anyClipped(const SumOfReads *reads, int count) {
   int any = 0;
 #pragma unroll 4
   for (int k = 0; k < count; ++k) {
     const auto &[r, added] = reads[k];
-    for (int64_t i = threadIdx.x; i < r.input.in.rows; i += blockDim.x) {
+    for (int64_t i = threadIdx.x; i < r.input.in.rows; i += kThreads) {
       any |= r.input.state.clipped[i];
       if (added.isThere()) any |= added.read.input.state.clipped[i];
     }
@@ -32,9 +33,9 @@ __device__ bool anyClipped(const SumOfReads *reads, int count) {
 
 /// Calls use(k, place) for the places [0, sizeOf(k)) of every read; the warps of the grid take them
 /// in turn.
-template <class Size, class Use>
+template <class Repeats, class Size, class Use>
 __device__ void forEachPlace(int count, const Size &sizeOf, const Use &use) {
-  const int64_t warps = static_cast<int64_t>(gridDim.x) * (blockDim.x / 32);
+  const int64_t warps = static_cast<int64_t>(gridDim.x) * (Repeats::kThreads / 32);
   int64_t place = static_cast<int64_t>(threadIdx.x / 32) * gridDim.x + blockIdx.x;
   for (int k = 0; k < count; ++k) {
     const int64_t all = sizeOf(k);
@@ -63,32 +64,34 @@ __device__ void listWanted(const PlainRead &r, const AddedRead &added, int64_t f
 }
 
 constexpr int kAtOnce = 4;  // elements that a lane works on
-/// load(places, values), make(j, value) and store(j, value) for the elements [begin, end) of a row;
-/// by a warp, whose lanes load their next elements meanwhile.
+using Places = int64_t[kAtOnce];
+using Values = float[kAtOnce];
+
+/// load(places, values), make(places, values) and store(j, value) for the elements [begin, end) of
+/// a row; by a warp, whose lanes load their next elements meanwhile.
 template <class Load, class Make, class Store>
 __device__ void forPart(int64_t begin, int64_t end, const Load &load, const Make &make,
                         const Store &store) {
   constexpr int kStep = 32 * kAtOnce;
-  float next[kAtOnce];
+  Places places;
+  Values next;
   const auto ask = [&](int64_t first) {
-    int64_t place[kAtOnce];
 #pragma unroll
-    for (int q = 0; q < kAtOnce; ++q) place[q] = pulsora::min(first + 32 * q, end - 1);
-    load(place, next);
+    for (int q = 0; q < kAtOnce; ++q) places[q] = pulsora::min(first + 32 * q, end - 1);
+    load(places, next);
   };
   int64_t first = begin + threadIdx.x % 32;
   ask(first);
   for (; first < end; first += kStep) {
-    float value[kAtOnce];
+    Places now;
+    Values value;
 #pragma unroll
-    for (int q = 0; q < kAtOnce; ++q) value[q] = next[q];
+    for (int q = 0; q < kAtOnce; ++q) now[q] = places[q], value[q] = next[q];
     if (first + kStep < end) ask(first + kStep);
+    make(now, value);
 #pragma unroll
     for (int q = 0; q < kAtOnce; ++q)
-      value[q] = make(pulsora::min(first + 32 * q, end - 1), value[q]);
-#pragma unroll
-    for (int q = 0; q < kAtOnce; ++q)
-      if (first + 32 * q < end) store(first + 32 * q, value[q]);
+      if (first + 32 * q < end) store(now[q], value[q]);
   }
 }
 
@@ -148,11 +151,14 @@ __device__ void convertListed(const PlainRead &r, int64_t listed, int64_t entry,
   }
   forPart(
       begin, end,
-      [&](const int64_t (&places)[kAtOnce], float (&values)[kAtOnce]) {
+      [&](const Places &places, Values &values) {
 #pragma unroll
         for (int q = 0; q < kAtOnce; ++q) values[q] = row[places[q]];
       },
-      [&](int64_t, float x) { return convertedInput(input.converter, x, scale, 0.0f, 0.0f); },
+      [&](const Places &, Values &values) {
+#pragma unroll
+        for (float &v : values) v = convertedInput(input.converter, v, scale, 0.0f, 0.0f);
+      },
       [&](int64_t j, float value) {
         if (input.bytes.data) {
           input.bytes.put(entry, j, value);
@@ -181,6 +187,36 @@ __device__ __noinline__ void finishWhole(const PlainRead &r, const AddedRead &ad
   }
 }
 
+/// Replaces sums of a row by its readings. Returns whether one of them leaves the range of the ADC.
+__device__ bool readTogether(const OutputStage &s, int64_t row, const Places &lines, int32_t round,
+                             Values &values) {
+  uint32_t clipped = 0;
+  const auto take = [&](int q, const Reading &reading) {
+    values[q] = reading.value;
+    clipped |= reading.clipped;
+  };
+  if (s.hasEffects || s.converter.adc.stochastic) {
+#pragma unroll
+    for (int q = 0; q < kAtOnce; ++q) take(q, drawnReading(s, row, lines[q], values[q], round));
+    return clipped != 0;
+  }
+  // No branch between the elements, so that the draws of all are under way at once.
+  OutputConverter converter = s.converter;
+  converter.adc.stochastic = false;  // now known to the compiler
+  const uint64_t sample = s.draws.firstSample + static_cast<uint64_t>(row);
+  Values z = {};
+  if (s.noisy) {
+#pragma unroll
+    for (int q = 0; q < kAtOnce; ++q)
+      z[q] = normalOfSample(s.draws.key, s.draws.noise, static_cast<uint64_t>(lines[q]), sample,
+                            drawIndex(round, 0));
+  }
+#pragma unroll
+  for (int q = 0; q < kAtOnce; ++q)
+    take(q, digitised(converter, values[q], s.lineNoise[lines[q]], z[q], 0.0f));
+  return clipped != 0;
+}
+
 /// Makes the outputs [begin, end) of a listed row from its sums; by a warp.
 __device__ void finishListed(const PlainRead &r, const AddedRead &added, const IntegerSums &sums,
                              int64_t listed, int64_t entry, int64_t begin, int64_t end) {
@@ -197,7 +233,7 @@ __device__ void finishListed(const PlainRead &r, const AddedRead &added, const I
   bool clipped = false;
   forPart(
       begin, end,
-      [&](const int64_t (&places)[kAtOnce], float (&values)[kAtOnce]) {
+      [&](const Places &places, Values &values) {
         if (sums.parts == 1) {
 #pragma unroll
           for (int q = 0; q < kAtOnce; ++q) values[q] = sums.sums[first + places[q]];
@@ -212,10 +248,10 @@ __device__ void finishListed(const PlainRead &r, const AddedRead &added, const I
 #pragma unroll
         for (int q = 0; q < kAtOnce; ++q) values[q] = valueOf(total[q], sums.unit);
       },
-      [&](int64_t line, float sum) {
-        const Reading reading = readingOf(output, row, line, sum, round);
-        clipped |= reading.clipped != 0;
-        return reading.value * unit;
+      [&](const Places &lines, Values &values) {
+        clipped |= readTogether(output, row, lines, round, values);
+#pragma unroll
+        for (float &v : values) v *= unit;
       },
       [&](int64_t line, float value) { output.out(row, line) = value; });
   if (clipped) output.state.clipped[row] = 1;
@@ -239,9 +275,9 @@ __device__ void repeatReads(const SumOfReads *reads, int count) {
     int64_t all = 0;
     for (int k = 0; k < count; ++k) all += listed[k] * sizeOf(reads[k].read);
     int64_t part = kMostOfRow;
-    while (part > kLeastOfRow && all < part * gridDim.x * (blockDim.x / 32)) part /= 2;
+    while (part > kLeastOfRow && all < part * gridDim.x * (Repeats::kThreads / 32)) part /= 2;
     const auto partsOfRow = [&](int k) { return (sizeOf(reads[k].read) + part - 1) / part; };
-    forEachPlace(
+    forEachPlace<Repeats>(
         count, [&](int k) { return partsOfRow(k) * listed[k]; },
         [&](int k, int64_t place) {
           const int64_t entry = place / partsOfRow(k);
@@ -252,7 +288,7 @@ __device__ void repeatReads(const SumOfReads *reads, int count) {
   clearCounts();
   for (;;) {
     grid.sync();
-    forEachPlace(
+    forEachPlace<Repeats>(
         count, [&](int k) { return (reads[k].read.input.in.rows + 31) / 32; },
         [&](int k, int64_t place) { listWanted(reads[k].read, reads[k].added, 32 * place); });
     grid.sync();
@@ -283,7 +319,7 @@ __global__ void __launch_bounds__(Repeats::kThreads, Repeats::kBlocks)
     repeatKernel(const __grid_constant__ Jobs<SumOfReads, kJobs> jobs) {
   awaitEarlier();
   const int count = kJobs == 1 ? 1 : static_cast<int>(jobs.count);
-  if (anyClipped(jobs.each, count)) repeatReads<Repeats>(jobs.each, count);
+  if (anyClipped<Repeats::kThreads>(jobs.each, count)) repeatReads<Repeats>(jobs.each, count);
 }
 
 /// The blocks of a launch: as many as the GPU holds at once.

@@ -345,7 +345,7 @@ template <class Repeats>
 void repeat(const Context &context, const SumOfReads &reads) {
   constexpr JobKernel<SumOfReads> kernel = {&repeatKernel<Repeats, 1>,
                                             &repeatKernel<Repeats, kMostReads>};
-  letShare(kernel, Repeats::kSharedBytes);
+  if constexpr (Repeats::kSharedBytes > 0) letShare(kernel, Repeats::kSharedBytes);
   launchJobTogether(context.stream, kernel, blocksOf<Repeats>(context.device), Repeats::kThreads,
                     Repeats::kSharedBytes, reads);
 }

@@ -157,6 +157,17 @@ void launchJobs(const void *launch, const void *const *jobs, int count) {
 
 }  // namespace detail
 
+/// Lets a kernel have `bytes` of dynamic shared memory.
+template <class Job>
+void letShare(const JobKernel<Job> &kernel, size_t bytes) {
+  const auto let = [&](auto code) {
+    PULSORA_CUDA_CHECK(cudaFuncSetAttribute(code, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                            static_cast<int>(bytes)));
+  };
+  let(kernel.one);
+  if (BatchedLaunches::areKept()) let(kernel.several);
+}
+
 /// Launches a kernel for a job on blocks of a plane, merged with jobs of other objects if launches
 /// are being batched.
 template <class Job>
@@ -170,9 +181,10 @@ void launchJob(void *stream, const JobKernel<Job> &kernel, dim3 grid, dim3 threa
 /// launchJob() for a kernel whose blocks wait for one another: all blocks work on every job.
 template <class Job>
 void launchJobTogether(void *stream, const JobKernel<Job> &kernel, dim3 grid, dim3 threads,
-                       const Job &job) {
+                       size_t shared, const Job &job) {
   BatchedLaunches::enqueue(&detail::launchJobs<Job>,
-                           detail::JobLaunch<Job>{kernel, {stream, grid, threads, 0, 1, 1}}, job);
+                           detail::JobLaunch<Job>{kernel, {stream, grid, threads, shared, 1, 1}},
+                           job);
 }
 
 }  // namespace pulsora

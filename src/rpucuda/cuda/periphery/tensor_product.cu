@@ -232,12 +232,7 @@ template <bool kAlongInputs, bool kExact>
 void multiply(const Context &context, const Problem &p, unsigned parts) {
   constexpr JobKernel<Problem> kernel = {&productKernel<kAlongInputs, kExact, 1>,
                                          &productKernel<kAlongInputs, kExact, kMostJobs<Problem>>};
-  const auto letShare = [](auto code) {
-    PULSORA_CUDA_CHECK(cudaFuncSetAttribute(code, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                            static_cast<int>(kSharedBytes)));
-  };
-  letShare(kernel.one);
-  if (BatchedLaunches::areKept()) letShare(kernel.several);
+  letShare(kernel, kSharedBytes);
   const auto blocks = static_cast<unsigned>(p.rowBlocks * ((p.lines + kLines - 1) / kLines));
   launchJob(context.stream, kernel, dim3(blocks, parts), kThreads, kSharedBytes, p);
 }

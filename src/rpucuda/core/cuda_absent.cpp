@@ -17,6 +17,7 @@ void requireCudaDevice(int) { throwWithoutCuda(); }
 CudaScope::CudaScope(int) { throwWithoutCuda(); }
 CudaScope::~CudaScope() { previous_ = -1; }
 bool isCaptured(void *) { return false; }
+void limitSharedBytes(size_t) {}
 
 namespace detail {
 void *cudaAllocate(const Context &, size_t) { throwWithoutCuda(); }

@@ -34,6 +34,10 @@ class CudaScope {
 /// Whether work enqueued in this cudaStream_t is being captured into a graph.
 bool isCaptured(void *stream);
 
+/// Makes kernels that have blocks of several sizes keep to `bytes` of shared memory, as on a GPU
+/// that has no more; 0 ends that. For tests.
+void limitSharedBytes(size_t bytes);
+
 namespace detail {
 /// Allocates storage for the use of work enqueued on the context's stream from now on.
 void *cudaAllocate(const Context &context, size_t bytes);

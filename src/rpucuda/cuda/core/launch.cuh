@@ -157,6 +157,9 @@ void launchJobs(const void *launch, const void *const *jobs, int count) {
 
 }  // namespace detail
 
+/// The most shared memory, in bytes, that a block can have on a device (see limitSharedBytes).
+size_t sharedBytesOf(int device);
+
 /// Lets a kernel have `bytes` of dynamic shared memory.
 template <class Job>
 void letShare(const JobKernel<Job> &kernel, size_t bytes) {

@@ -1,5 +1,8 @@
+#include <algorithm>
+
 #include "core/buffer.h"
 #include "cuda/core/async_copy.cuh"
+#include "cuda/core/launch.cuh"
 #include "cuda/core/tensor_floats.cuh"
 #include "cuda/lowrank/fragments.cuh"
 #include "lowrank/kernels.h"
@@ -359,7 +362,9 @@ bool cudaAdapterGradients(const Context &context, MatrixView<const float> dc,
     return false;
   const CudaScope scope(context.device);
   const lowrank::GpuFacts gpu = lowrank::factsOf(context.device);
-  if (gpu.capability < 90) return false;  // less shared memory
+  constexpr size_t kMostBytes =
+      std::max({sizeof(Memory<Few>), sizeof(Memory<FewDeep>), sizeof(Memory<Many>)});
+  if (gpu.capability < 90 || sharedBytesOf(context.device) < kMostBytes) return false;
   Pair32 p{dc, a, b, da, db};
   p.m = static_cast<int>(dc.rows);
   p.n = static_cast<int>(dc.cols);

@@ -17,7 +17,6 @@ constexpr int kLinesOfWarp = 16;
 constexpr int kStageDepth = 64;  // inputs of a stage
 constexpr int kStageQuads = kStageDepth / 4;
 constexpr int kStageChunks = kStageDepth / 16;  // pieces of 16 levels
-constexpr int kStages = 4;  // in flight at once, which hides the latency of memory
 // Inputs of a part: a sum of 32 bits gets at most two products of bytes per input, below 2^17 in
 // magnitude.
 constexpr int64_t kMostDepth = 1 << 14;
@@ -38,10 +37,12 @@ struct IntegerProblem {
 };
 
 /// A block of kWarps warps makes the sums of kLines outputs for kRows rows. The levels of a row are
-/// kPlanes planes of bytes.
-template <int kPlanes_, int kWarps, int kTiles>
+/// kPlanes planes of bytes. Copies of kStages stages are in flight at once, which hides the latency
+/// of memory.
+template <int kPlanes_, int kWarps, int kTiles, int kStages_ = 4>
 struct BlockSize {
   static constexpr int kPlanes = kPlanes_;
+  static constexpr int kStages = kStages_;
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kLines = kLinesOfWarp * kWarps;
   static constexpr int kRowTiles = kTiles;  // of a product of 16 x 8 x 32
@@ -270,17 +271,17 @@ __device__ inline void multiplyBlock(const IntegerProblem &p, int block, int par
   const Loader<S> loader(p, shared, row0, line0, begin, end);
   WarpSums<S> sums;
   const auto ask = [&](int step) {
-    if (step < steps) loader.ask(step % kStages, step * kStageDepth);
+    if (step < steps) loader.ask(step % S::kStages, step * kStageDepth);
     endCopyGroup();  // also an empty group, so that groups can be counted
   };
 #pragma unroll
-  for (int step = 0; step < kStages - 1; ++step) ask(step);
+  for (int step = 0; step < S::kStages - 1; ++step) ask(step);
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
-    awaitCopies<kStages - 2>();
+    awaitCopies<S::kStages - 2>();
     __syncthreads();
-    ask(step + kStages - 1);
-    const uint32_t stage = static_cast<uint32_t>(step % kStages) * S::kStageBytes;
+    ask(step + S::kStages - 1);
+    const uint32_t stage = static_cast<uint32_t>(step % S::kStages) * S::kStageBytes;
     sums.add(shared + stage, reinterpret_cast<const float4 *>(stages + stage + S::kLevelBytes),
              p.integers);
   }

@@ -81,7 +81,7 @@ void cudaMultiplyIntegers(const Context &context, const LevelBytes &levels, int6
                                static_cast<int>(depthOfPart(weights.cols, parts)),
                                0,
                                areInQuads(weights)};
-  withBlockSize(levels, rows, weights.rows, [&](auto type) {
+  withBlockSize(context.device, levels, rows, weights.rows, [&](auto type) {
     multiplyIn<typename decltype(type)::Type>(context, {product, beside}, parts);
   });
   const int64_t size = rows * weights.rows;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "cuda/core/launch.cuh"
 #include "cuda/periphery/integer_block.cuh"
 #include "cuda/periphery/products.cuh"
 
@@ -10,6 +11,10 @@ namespace pulsora {
 constexpr int64_t kLargeSide = 128;  // lines and rows of a large block
 constexpr int64_t kSmallSide = 64;
 constexpr int64_t kLargeBlocks = 96;
+constexpr int kFewStages = 3;  // which fit into the shared memory of every GPU
+static_assert(BlockSize<1, 4, 8, kFewStages>::kSharedBytes <= 62 * 1024 &&
+                  BlockSize<2, 4, 4, kFewStages>::kSharedBytes <= 62 * 1024,
+              "a block fits into 64 KB, beside what kernels have themselves");
 
 PULSORA_HD int64_t blocksAlong(int64_t size, int64_t side) { return (size + side - 1) / side; }
 
@@ -38,15 +43,26 @@ PULSORA_HD bool areInQuads(const MatrixView<const float> &weights) {
          reinterpret_cast<uintptr_t>(weights.data) % sizeof(float4) == 0;
 }
 
-/// Calls use(TypeOf<the BlockSize of a product>).
+/// Calls use(TypeOf<the BlockSize of a product>). Blocks of GPUs that have less shared memory than
+/// those of data centres (64 KB from compute capability 7.5 on, 99 KB from 8.6 on) are small, and
+/// have as many stages as fit.
 template <class Use>
-void withBlockSize(const LevelBytes &levels, int64_t rows, int64_t lines, const Use &use) {
-  if (levels.plane > 0) {
-    use(TypeOf<BlockSize<2, 4, 4>>{});
-  } else if (takesLargeBlocks(rows, lines, true)) {
-    use(TypeOf<BlockSize<1, 8, 16>>{});
+void withBlockSize(int device, const LevelBytes &levels, int64_t rows, int64_t lines,
+                   const Use &use) {
+  using Large = BlockSize<1, 8, 16>;
+  const bool oneByte = levels.plane == 0;
+  if (sharedBytesOf(device) >= Large::kSharedBytes) {
+    if (!oneByte) {
+      use(TypeOf<BlockSize<2, 4, 4>>{});
+    } else if (takesLargeBlocks(rows, lines, true)) {
+      use(TypeOf<Large>{});
+    } else {
+      use(TypeOf<BlockSize<1, 4, 8>>{});
+    }
+  } else if (oneByte) {
+    use(TypeOf<BlockSize<1, 4, 8, kFewStages>>{});
   } else {
-    use(TypeOf<BlockSize<1, 4, 8>>{});
+    use(TypeOf<BlockSize<2, 4, 4, kFewStages>>{});
   }
 }
 

@@ -356,9 +356,9 @@ void cudaRepeatReads(const Context &context, const PlainRead &read, const AddedR
   const CudaScope scope(context.device);
   const SumOfReads reads{read, added};
   if (read.integers.exist()) {
-    withBlockSize(read.input.bytes, read.input.in.rows, read.weights.rows, [&](auto type) {
-      repeat<IntegerRepeats<typename decltype(type)::Type>>(context, reads);
-    });
+    withBlockSize(
+        context.device, read.input.bytes, read.input.in.rows, read.weights.rows,
+        [&](auto type) { repeat<IntegerRepeats<typename decltype(type)::Type>>(context, reads); });
   } else {
     repeat<FloatRepeats>(context, reads);
   }

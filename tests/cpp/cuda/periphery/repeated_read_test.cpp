@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/batched_launches.h"
+#include "core/cuda_api.h"
 #include "cuda/cuda_test_util.h"
 
 // Repeated reads whose product is in integers, on the GPU: arrays too large for a read in one
@@ -106,6 +107,14 @@ void expectSame(const Reads &first, const Reads &second) {
     ASSERT_TRUE(sameBits(first.results[r], second.results[r])) << "result " << r;
 }
 
+/// Lets kernels have the shared memory of compute capability 7.5, during its lifetime.
+struct SmallerGpu {
+  SmallerGpu() { limitSharedBytes(64 * 1024); }
+  ~SmallerGpu() { limitSharedBytes(0); }
+  SmallerGpu(const SmallerGpu &) = delete;
+  SmallerGpu &operator=(const SmallerGpu &) = delete;
+};
+
 // With the narrow range all rows are read again, most of them several times; with the wide one few.
 constexpr float kNarrow = 0.1f;
 constexpr float kWide = 0.8f;
@@ -119,6 +128,10 @@ TEST(CudaRepeatedReads, Property36_HaveTheBitsOfTheCpu) {
         SCOPED_TRACE(message(shape.rows, " x ", shape.cols, ", setting ", i, ", width ", width));
         const Reads cpu = readAll(cpuContext(), {shape}, kSettings[i], width, false);
         expectSame(cpu, readAll(gpuContext(), {shape}, kSettings[i], width, false));
+        if (width == kNarrow) {
+          const SmallerGpu smaller;
+          expectSame(cpu, readAll(gpuContext(), {shape}, kSettings[i], width, false));
+        }
         const int64_t samples = 2 * shape.samples;  // of two reads
         for (const int64_t repeats : cpu.repeats) {
           if (width == kNarrow) {

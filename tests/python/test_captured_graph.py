@@ -54,7 +54,7 @@ def test_property_37_replays_of_a_step_are_the_plain_loop(config: pl.TileConfig)
                     found.append(model(x).sum())
         losses.append(torch.stack(found))
         states.append(torch.rand((), device="cuda"))
-        assert graph.shapes == (0 if model is models[1] else 2 if config is ADAPTER else 1)
+        assert (graph.shapes > 0) == (model is models[0])
     assert torch.equal(*losses)
     assert torch.equal(*states)
     require_same(*models)
@@ -62,7 +62,7 @@ def test_property_37_replays_of_a_step_are_the_plain_loop(config: pl.TileConfig)
 
 @needs_gpu
 def test_replays_of_reads_draw_anew_and_follow_the_weights() -> None:
-    layers = [AnalogLinear(12, 8, seed=1, device="cuda") for _ in range(2)]
+    layers = [AnalogLinear(12, 8, bias=False, seed=1, device="cuda") for _ in range(2)]
     x = batch_of(0, "cuda")[0]
     for layer in layers:
         layer(x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 import torch
@@ -102,7 +103,10 @@ class CapturedGraph:
         block, self._block = self._block, None
         assert block is not None  # noqa: S101 - __enter__ has set it
         try:
-            block.__exit__(kind, error, trace)
+            with warnings.catch_warnings():
+                if kind is not None:  # torch warns of a block that ends before any work
+                    warnings.filterwarnings("ignore", message="The CUDA Graph is empty")
+                block.__exit__(kind, error, trace)
             self._is_captured = kind is None
         finally:
             if not self._is_captured:

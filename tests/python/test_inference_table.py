@@ -56,6 +56,7 @@ def test_the_small_table_has_all_methods_and_goes_on(tmp_path: Path) -> None:
     assert run(tmp_path, "--table") == text[text.index("deep on PCMLike") :]
 
 
+@pytest.mark.nightly
 def test_later_runs_of_a_folder_have_the_text_of_the_first(tmp_path: Path) -> None:
     options = ("--networks", "gpt", "--methods", "plain, global")
     docs = SCRIPT.parents[1] / "docs"
@@ -87,6 +88,7 @@ def test_runs_whose_text_is_missing_are_refused(tmp_path: Path) -> None:
         run(tmp_path, "--networks", "gpt", stderr=subprocess.STDOUT)
 
 
+@pytest.mark.nightly
 def test_only_single_devices_have_a_reference_column(tmp_path: Path) -> None:
     options = ("--networks", "gpt", "--memories", "Hermes,ReRamCMO")
     run(tmp_path, *options, "--methods", "plain, column reference")

@@ -97,12 +97,20 @@ def test_a_bad_rate_names_a_layer_that_has_it() -> None:
 
 
 def test_a_refused_backward_pass_names_the_layer() -> None:
+    """Of a frozen layer; where a layer is trained, the step refuses what is not finite."""
     made = model()
+    made[1][1].analog_weight.requires_grad_(requires_grad=False)
     hidden = made(torch.ones(6, 5))
     with pytest.raises(
         pl.InputError, match=r"^layer '1\.1' \(AnalogLinear \[3, 4\]\): d\[0, 0\] is inf"
     ):
         hidden.backward(torch.full((6, 3), torch.inf))
+    made[1][1].analog_weight.requires_grad_()
+    optimizer = pl.optim.AnalogSGD(made.parameters(), lr=0.1)
+    made(torch.ones(6, 5)).backward(torch.full((6, 3), torch.inf))
+    with pytest.raises(pl.InputError, match=r"d\[0, 0\] is (inf|nan)"):
+        optimizer.step()
+    optimizer.zero_grad()
     loss = read(made)
     made[1][1].tiles.set_weights(torch.zeros(3, 4))
     with pytest.raises(RuntimeError, match=r"layer '1\.1' .*modified by an inplace"):

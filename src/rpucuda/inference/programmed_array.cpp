@@ -340,9 +340,10 @@ Value::Map InferenceDevice::statistics(const Context &context) const {
   Value::Map values = {{"pulses", Value(0)},
                        {"saturated_cells", Value(0)},
                        {"memory_bytes", Value(static_cast<uint64_t>(memoryBytes()))},
-                       {"devices", Value(cells() * devicesOfCell() + column_.size())},
-                       {"compensation", Value(meanOf(compensation(context)))}};
-  if (status_ != Status::Programmed) return values;
+                       {"devices", Value(cells() * devicesOfCell() + column_.size())}};
+  if (isStale()) return values;
+  values["compensation"] = Value(meanOf(compensation(context)));
+  if (!isProgrammed()) return values;
   addWriteStatistics(context, values);
   // The programming error relative to the weights: squares of the difference over squares.
   Buffer<double> rows(context, 2 * dSize_);

@@ -97,7 +97,7 @@ def test_a_bad_rate_names_a_layer_that_has_it() -> None:
 
 
 def test_a_refused_backward_pass_names_the_layer() -> None:
-    """Of a frozen layer; where a layer is trained, the step refuses what is not finite."""
+    """The pass of a frozen layer; of a trained one, the step refuses what is not finite."""
     made = model()
     made[1][1].analog_weight.requires_grad_(requires_grad=False)
     hidden = made(torch.ones(6, 5))

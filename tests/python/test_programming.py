@@ -167,7 +167,7 @@ def test_bad_arguments_name_value_and_remedy() -> None:
         tile.programming.conductances("later")  # type: ignore[arg-type]
     tile.weights = weights_of(12, 20, 1)
     assert tile.programming.is_stale
-    assert "compensation" not in tile.statistics
+    assert "compensation" not in tile.statistics()
     with pytest.raises(pl.StateError, match="program it again"):
         tile.forward(np.ones(20, dtype=np.float32))
     for settings, text in (

@@ -99,15 +99,19 @@ def test_a_block_that_fails_can_be_captured_again() -> None:
 
 
 def test_what_cannot_be_captured_is_refused() -> None:
-    with pytest.raises(pl.DeviceError, match="needs layers on a GPU; these are on the CPU"):
+    with pytest.raises(pl.DeviceError, match="needs analog layers on a GPU; these are on the CPU"):
         CapturedGraph(model_of("cpu"))
-    with pytest.raises(ValueError, match="needs analog layers on one device; got 0 layers"):
+    with pytest.raises(ValueError, match="needs analog layers on one device; got 0 analog layers"):
         CapturedGraph(nn.Linear(2, 3))
-    with pytest.raises(ValueError, match="got 0 layers"):
+    with pytest.raises(ValueError, match="got 0 analog layers"):
         CapturedGraph()
     for config in (pl.MixedPrecisionConfig(), pl.InferenceConfig()):
         with pytest.raises(ValueError, match=r"use pulsora\.training_step\.TrainingStep"):
             CapturedGraph(model_of("cpu", config))
+    shared = model_of("cpu")
+    shared[0].tiles.process_group = object()
+    with pytest.raises(ValueError, match="trained by several processes, whose messages"):
+        CapturedGraph(shared)
 
 
 @needs_gpu

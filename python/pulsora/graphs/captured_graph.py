@@ -10,7 +10,9 @@ import torch
 from pulsora import _core
 from pulsora._internal.modules import require_module
 from pulsora.graphs.graph_part import GraphPart
+from pulsora.graphs.one_gpu import one_gpu
 from pulsora.nn.autograd.analog_parameter import analog_arrays
+from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS
 from pulsora.nn.tiles.followed_weights import followed_layers
 from pulsora.nn.tiles.held_weights import layers_with_held_weights
 
@@ -50,8 +52,8 @@ class CapturedGraph:
 
     Raises:
         TypeError: For what is no module.
-        ValueError: Without an analog layer, for layers on several devices, or for layers whose
-            weight is a parameter of torch.
+        ValueError: Without an analog layer, for layers on several devices, that several processes
+            train, or whose weight is a parameter of torch.
         DeviceError: If the layers are not on a GPU.
     """
 
@@ -66,17 +68,15 @@ class CapturedGraph:
                     "pulsora.training_step.TrainingStep"
                 )
             found.update({id(array): array for _, array in analog_arrays(module)})
-        devices = {array.device for array in found.values()}
-        if len(devices) != 1:
+        arrays = list(found.values())
+        if any(each.process_group is not SINGLE_PROCESS for each in arrays):
             raise ValueError(
-                f"a CapturedGraph needs analog layers on one device; got {len(found)} layers on "
-                f"{sorted(map(str, devices))}"
+                "modules are trained by several processes, whose messages a CapturedGraph does not "
+                "send; use pulsora.training_step.TrainingStep"
             )
-        device = torch.device(devices.pop())
-        if device.type != "cuda":
-            raise _core.DeviceError("a CapturedGraph needs layers on a GPU; these are on the CPU")
-        self._layers = [[tile._core for tile in array] for array in found.values()]  # noqa: SLF001
-        self._part = GraphPart(torch.device("cuda", device.index or 0), self._layers)
+        number = one_gpu("CapturedGraph", "analog layers", [str(each.device) for each in arrays])
+        self._layers = [[tile._core for tile in array] for array in arrays]  # noqa: SLF001
+        self._part = GraphPart(torch.device("cuda", number), self._layers)
         self._block: contextlib.AbstractContextManager[None] | None = None
         self._is_captured = False
 

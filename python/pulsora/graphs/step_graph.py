@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pulsora import _core
+from pulsora.graphs.one_gpu import one_gpu
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -43,17 +44,8 @@ class StepGraph:
     """
 
     def __init__(self, *tiles: Tile, stream: int | None = None) -> None:
-        devices = {tile.device for tile in tiles}
-        if len(devices) != 1:
-            raise ValueError(
-                f"a StepGraph needs tiles on one device; got {len(tiles)} tiles on "
-                f"{sorted(devices)}"
-            )
-        device = devices.pop()
-        if device == "cpu":
-            raise _core.DeviceError("a StepGraph needs tiles on a GPU; these are on the CPU")
+        self._device = one_gpu("StepGraph", "tiles", [tile.device for tile in tiles])
         self._tiles = tiles
-        self._device = int(device.removeprefix("cuda:"))
         self._stream = stream
         self._graphs: dict[int, _core.StepGraph] = {}
         self._current: _core.StepGraph  # graph of the open block

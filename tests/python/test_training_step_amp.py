@@ -127,6 +127,14 @@ def test_a_step_that_is_left_out_changes_nothing(device: str) -> None:
     assert not torch.equal(model[0].get_weights()[0], tiles[0])
 
 
+@pytest.mark.parametrize("config", [pl.MixedPrecisionConfig(), pl.InferenceConfig()])
+def test_torch_s_weights_get_no_infinite_gradients_outside_float16(config: pl.TileConfig) -> None:
+    model = model_of("cpu", config)
+    y = model(batch_of(0, "cpu")[0])
+    with pytest.raises(pl.InputError, match="every value must be finite"):
+        y.backward(torch.full_like(y, torch.inf))
+
+
 def test_a_scaler_that_is_off_is_none() -> None:
     models = [model_of("cpu") for _ in range(2)]
     off = torch.amp.GradScaler("cpu", enabled=False)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pulsora.lowrank.functional import autocast_type
 from pulsora.nn.autograd.differentiation import differentiable_once
 from pulsora.nn.autograd.gated_product import own
 
@@ -41,6 +42,9 @@ class _HeldProduct(torch.autograd.Function):
             seen = held.converted(x) if ctx.needs_input_grad[1] else x
             ctx.save_for_backward(seen, weight, bias)
         ctx.held, ctx.position, ctx.noted = held, position, noted
+        # Gradients that are scaled may overflow in float16. Others that are not finite are errors,
+        # because the step of torch's optimiser would not refuse them.
+        ctx.may_overflow = autocast_type(x) == torch.float16
         y = held.array.forward(x, position)
         return y if bias is None else y + bias
 
@@ -54,7 +58,8 @@ class _HeldProduct(torch.autograd.Function):
         dx = None
         if needs_x:
             held.before_backward(weight, ctx.noted)
-            dx = held.array.backward(d, ctx.position, takes_infinite=needs_weight)
+            takes = needs_weight and ctx.may_overflow
+            dx = held.array.backward(d, ctx.position, takes_infinite=takes)
         return (
             dx,
             held.gradient(seen, d).reshape(weight.shape).to(weight.dtype) if needs_weight else None,

@@ -153,7 +153,7 @@ TEST(CudaRepeatedReads, Property36_OfSeveralArraysInOneLaunchHaveTheBitsOfTheCpu
       {{1300, 900, 40}, {1301, 903, 67}, {70, 4000, 64}},
       {{6200, 72, 300}, {6200, 72, 300}}};
   for (const std::vector<Shape> &shapes : groups) {
-    for (const size_t i : {0, 2, 4}) {
+    for (const size_t i : {0u, 2u, 4u}) {
       const Setting &setting = kSettings[i];
       for (const float width : kWidths) {
         SCOPED_TRACE(message(shapes.size(), " of ", shapes[0].rows, " x ", shapes[0].cols,

@@ -219,7 +219,7 @@ def test_measured_conductances_are_checked() -> None:
     assert np.array_equal(other.programming.conductances("programmed"), shifted)
 
 
-def test_a_loaded_range_is_checked() -> None:
+def test_a_range_that_was_loaded_or_set_is_checked() -> None:
     config = pl.InferenceConfig(forward=pl.IOParameters(noise_management="input_range", nm_thres=1))
     layer = pl.nn.AnalogLinear(5, 4, config=config, seed=3)
     x = torch.linspace(-1, 1, 10).reshape(2, 5)
@@ -232,6 +232,10 @@ def test_a_loaded_range_is_checked() -> None:
         layer(x)
     layer.load_state_dict(state)
     assert layer(x).isfinite().all()
+    with torch.no_grad():
+        layer.input_range.fill_(0.0)  # by hand, after a read
+    with pytest.raises(pl.StateError, match=r"has the input range 0; call .*calibrate"):
+        layer(x)
 
 
 def test_a_range_is_asked_for_before_errors_and_ranges_of_outputs_are_measured() -> None:

@@ -78,6 +78,7 @@ def trained(
 ) -> tuple[nn.Module, list[dict[str, float]]]:
     """A trained model, and what the Trainer logged."""
     model = Classifier()
+    scaler = options.pop("scaler", None)
     optimizer = AnalogOptimizer(torch.optim.AdamW, model.parameters(), lr=0.01, analog_lr=0.1)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 4, gamma=0.7)
     callbacks = options.pop("callbacks", None)
@@ -90,6 +91,11 @@ def trained(
         model, arguments, train_dataset=rows(), eval_dataset=rows(),
         optimizers=(optimizer, schedule), callbacks=callbacks,
     )  # fmt: skip
+    if scaler is not None:
+        trainer.accelerator.scaler = scaler
+        if not arguments.fp16:  # which accelerate refuses on a CPU
+            trainer.accelerator.native_amp = True
+            trainer.accelerator.state._mixed_precision = "fp16"
     trainer.train(resume_from_checkpoint=None if resume is None else str(resume))
     timed = ("runtime", "per_second")
     logs = [
@@ -119,6 +125,35 @@ def test_the_trainer_s_steps_have_the_bits_of_its_own(
     assert its_logs == logs
     assert sum("grad_norm" in each for each in logs) == 18
     require_same(model, recorded)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_trainer_s_steps_with_a_scaler_have_the_bits_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    """The factor is too large at first, grows again, and the schedule leaves out what it does."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: int(device == "cuda"))
+    records = counted(monkeypatch)
+    options: dict[str, Any] = {
+        "use_cpu": device == "cpu", "fp16": device == "cuda", "save_strategy": "no",
+        "max_grad_norm": 0.2,
+    }  # fmt: skip
+    models, logs, factors = [], [], []
+    for kind in (transformers.Trainer, hugging_face.RecordedTrainer):
+        scaler = torch.amp.GradScaler(device, init_scale=2.0**20, growth_interval=4)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
+            model, log = trained(kind, tmp_path, scaler=scaler, **options)
+        models.append(model)
+        logs.append(log)
+        factors.append(scaler.get_scale())
+    assert bool(records) == (device == "cuda")
+    assert repr(logs[0]) == repr(logs[1])  # norms may be NaN
+    assert factors[0] == factors[1] < 2.0**20
+    rates = [each["learning_rate"] for each in logs[0] if "learning_rate" in each]
+    assert len(rates) == 18
+    assert rates[-1] > 0.01 * 0.71**4  # 0.7^4 without steps that are left out
+    require_same(*models)
 
 
 def test_the_trainer_s_recorded_steps_log_losses_and_norms_of_each_step(

@@ -32,6 +32,7 @@ CONFIGS: list[tuple[Callable[[], pl.TileConfig], str]] = [
     (lambda: pl.VectorConfig(devices=[]), "devices has 0 devices"),
     (lambda: pl.VectorConfig(gamma_vec=[1.0]), "gamma_vec has 1 factors"),
     (lambda: pl.TikiTaka(CELLS, transfer_every=0.5), "in samples"),
+    (lambda: pl.TTv2(CELLS, transfer_every=16777217), "whole numbers up to 16777215"),
     (lambda: pl.ChoppedTTv2(CELLS, with_reset_prob=0.1), "with_reset_prob is 0.1"),
     (lambda: pl.ChoppedTTv2(CELLS, thres_scale=2.0), "thres_scale is 2"),
     (lambda: pl.AGAD(CELLS, random_selection=True), "random_selection is True"),

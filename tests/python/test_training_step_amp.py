@@ -135,6 +135,21 @@ def test_torch_s_weights_get_no_infinite_gradients_outside_float16(config: pl.Ti
         y.backward(torch.full_like(y, torch.inf))
 
 
+@pytest.mark.parametrize("config", [pl.SingleConfig(), pl.InferenceConfig()])
+def test_infinite_gradients_in_float16_pass_frozen_layers(config: pl.TileConfig) -> None:
+    """So that a scaler finds them in the layers before."""
+    frozen = pl.nn.AnalogLinear(6, 8, config=config, seed=1).requires_grad_(False)
+    x = torch.ones(2, 6, requires_grad=True)
+    with torch.autocast("cpu", torch.float16):
+        y = frozen(x)
+    y.backward(torch.full_like(y, torch.inf))
+    assert x.grad is not None
+    assert not x.grad.isfinite().any()
+    y = frozen(x)
+    with pytest.raises(pl.InputError, match="every value must be finite"):
+        y.backward(torch.full_like(y, torch.inf))
+
+
 def test_a_scaler_that_is_off_is_none() -> None:
     models = [model_of("cpu") for _ in range(2)]
     off = torch.amp.GradScaler("cpu", enabled=False)

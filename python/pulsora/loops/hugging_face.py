@@ -4,7 +4,10 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from pulsora.graphs.batch_step import BatchStep
 from pulsora.loops.own_loop import first_reason, require_behind, warn_once
@@ -24,6 +27,8 @@ if not hasattr(transformers.Trainer, "_clip_grad_norm"):
     )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import Tensor
 
 __all__ = ["RecordedSteps", "RecordedTrainer"]
@@ -41,7 +46,7 @@ class RecordedSteps:
     mixin. Python code in the model and in `compute_loss` runs only while a step is recorded.
 
     The Trainer makes its own steps, and one warning says why, where a step cannot be recorded: with
-    `gradient_accumulation_steps`, float16, several processes or GPUs, `torch_compile`,
+    `gradient_accumulation_steps`, several processes or GPUs, `torch_compile`,
     `torch_empty_cache_steps`, or callbacks on `on_pre_optimizer_step`. Reasons of `TrainingStep`
     itself, such as random choices on the host, make its steps plain, with its warning.
 
@@ -79,10 +84,17 @@ class RecordedSteps:
         optimizer = trainer.optimizer.optimizer  # in accelerate's
         step = self._recorded_step
         if step is None or step.model is not model or step.optimizer is not optimizer:
-            step = BatchStep(model, optimizer, self._loss_of, before_step=self._clip)
+            step = BatchStep(
+                model,
+                optimizer,
+                self._loss_of,
+                before_step=self._clip,
+                scaler=trainer.accelerator.scaler,
+            )
             self._recorded_step = step
         inputs = trainer._prepare_inputs(inputs)  # noqa: SLF001 - of the base class
-        loss, ((_, self._norm),) = step.step((inputs, num_items_in_batch))
+        with _told_if_skipped(trainer.optimizer):
+            loss, ((_, self._norm),) = step.step((inputs, num_items_in_batch))
         trainer.optimizer.step = self._stepped  # for the one call that follows
         return loss
 
@@ -99,7 +111,8 @@ class RecordedSteps:
         """Clips gradients as the Trainer does before a step, and keeps their norm."""
         trainer: Any = self
         limit = trainer.args.max_grad_norm
-        norm = trainer.accelerator.clip_grad_norm_(
+        # Accelerate's own would divide the gradients by the scaler's factor once more.
+        norm = torch.nn.utils.clip_grad_norm_(
             trainer.model.parameters(), limit if limit and limit > 0 else float("inf")
         )
         assert self._recorded_step is not None  # noqa: S101 - it calls this
@@ -135,9 +148,8 @@ class RecordedSteps:
             f"gradient_accumulation_steps={args.gradient_accumulation_steps} makes one step of "
             "several backward passes; a larger per_device_train_batch_size with "
             "gradient_accumulation_steps=1 is recorded": args.gradient_accumulation_steps != 1,
-            f"mixed precision ({accelerator.mixed_precision}) is not recorded; bf16=True is": (
-                accelerator.mixed_precision not in {"no", "bf16"}
-            ),
+            f"mixed precision ({accelerator.mixed_precision}) is not recorded; bf16=True and "
+            "fp16=True are": accelerator.mixed_precision not in {"no", "bf16", "fp16"},
             "torch_compile=True is not recorded; leave it out": args.torch_compile,
             f"torch_empty_cache_steps={args.torch_empty_cache_steps} acts amid a step; leave it "
             "out": args.torch_empty_cache_steps is not None,
@@ -149,6 +161,19 @@ class RecordedSteps:
             "a recorded step would not run on_pre_optimizer_step of "
             f"{', '.join(own)}": bool(own),
         })  # fmt: skip
+
+
+@contextmanager
+def _told_if_skipped(optimizer: Any) -> Iterator[None]:
+    """Tells accelerate's optimiser whether its scaler left out the step made meanwhile.
+
+    The Trainer's scheduler makes no step then. A scaler makes its factor smaller if, and only if,
+    it found infinite gradients.
+    """
+    scaler = optimizer.scaler
+    before = None if scaler is None else scaler.get_scale()
+    yield
+    optimizer._is_overflow = scaler is not None and scaler.get_scale() < before  # noqa: SLF001
 
 
 class RecordedTrainer(RecordedSteps, transformers.Trainer):  # type: ignore[misc] # without types

@@ -45,7 +45,8 @@ class WeightCarrier(TiledModule):
     held: HeldWeights | FollowedWeights | None = None
     """The tiles of a weight that is a parameter of torch; None for weights in cells."""
 
-    _has_range: bool = False
+    _range_version: int | None = None
+    """The version of `input_range` at which it was positive."""
 
     digital_dtype: torch.dtype = torch.float32
     """The type of the layer after `convert_to_digital`; old pickles have this default."""
@@ -135,8 +136,12 @@ class WeightCarrier(TiledModule):
     def require_range(self) -> None:
         """Raises StateError if the inputs have a range that is not positive yet."""
         limit = self.input_range
-        if limit is None or self._has_range:  # asked once, because a GPU has to be waited for
+        if limit is None:
             return
+        version = 0 if limit.is_inference() else limit._version
+        seen = self._range_version
+        if seen == version or (seen is not None and limit.is_cuda and self.training):
+            return  # a GPU has to be waited for: not in each step of training
         size = float(limit.detach())
         if not size > 0.0:
             name = self._tiles().name or type(self).__name__
@@ -145,7 +150,7 @@ class WeightCarrier(TiledModule):
                 "pulsora.inference.calibrate(model, batches) first, or set layer.input_range "
                 "to a positive number"
             )
-        self._has_range = True
+        self._range_version = version
 
     @property
     def input_range(self) -> nn.Parameter | None:
@@ -307,7 +312,7 @@ class WeightCarrier(TiledModule):
         )
         missing_keys += self._lacking(missing, prefix, is_digital=not tiles)
         if self.held is not None:
-            self._has_range = False
+            self._range_version = None
             if tiles:
                 self._keep_followed(isinstance(self.held, FollowedWeights))
             elif isinstance(self.held, FollowedWeights):

@@ -58,8 +58,7 @@ class _HeldProduct(torch.autograd.Function):
         dx = None
         if needs_x:
             held.before_backward(weight, ctx.noted)
-            takes = needs_weight and ctx.may_overflow
-            dx = held.array.backward(d, ctx.position, takes_infinite=takes)
+            dx = held.array.backward(d, ctx.position, takes_infinite=ctx.may_overflow)
         return (
             dx,
             held.gradient(seen, d).reshape(weight.shape).to(weight.dtype) if needs_weight else None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from pulsora._internal.transforms import in_transform
+from pulsora.lowrank.functional import autocast_type
 from pulsora.nn.autograd.differentiation import differentiable_once, no_transform
 from pulsora.nn.autograd.factored_gradient import bias_gradient
 from pulsora.nn.autograd.gated_product import gated_read, own, require_unchanged
@@ -46,6 +47,7 @@ class _AnalogProduct(torch.autograd.Function):
         ctx.save_for_backward(kept, bias)
         ctx.weight, ctx.position = weight, position
         ctx.changes = weight.array.changes
+        ctx.may_overflow = autocast_type(x) == torch.float16  # gradients that are scaled
         y = weight.array.forward(x, position)
         if bias is None:
             return y
@@ -72,12 +74,12 @@ class _AnalogProduct(torch.autograd.Function):
         dx = None
         if reads:
             with named_errors(array):
-                # The step refuses what is not finite, and a GradScaler leaves the step out.
+                # A layer's step refuses what is not finite, and a GradScaler leaves the step out.
                 dx = array.backward(
                     d,
                     ctx.position,
                     is_temporary=ctx.patches is not None,
-                    takes_infinite=needs_weight,
+                    takes_infinite=needs_weight or ctx.may_overflow,
                 )
             dx = process_group.to_local(dx)
         all_x, all_d = gathered()

@@ -1,13 +1,14 @@
 """Times of updates of compounds beside a single array, and of merged noise: tables in Markdown.
 
     python benchmarks/transfers.py [--size 4096] [--device cuda] [--threads N] [--out FILE]
-                                   [--only compounds | --only merged]
+                                   [--only compounds | --only merged] [--aihwkit]
 
 A transfer is due after every sample. Before anything is timed on a GPU, a small tile of each kind
 has to have the bits of the CPU after three mini-batches. Times are the least of 20 mini-batches of
 64 samples on a CPU and means on a GPU; the pulse trains have one slot at most (small gradients).
 Mixed precision makes d^T x and counts pulses, or follows a digital weight that has changed by a
-quarter of a step.
+quarter of a step. With --aihwkit, where that package is installed, its tiles of the same devices
+and periods stand beside them, on a CPU.
 
 The table of merged noise has a single array of SoftBounds with noise_merge = "none" and "batch",
 for gradients that leave most pulse trains empty (sparse) or fill them (dense). Updates descend and
@@ -143,15 +144,29 @@ def tile_of(config: pl.TileConfig, options: argparse.Namespace) -> pl.Tile:
 
 def compounds(options: argparse.Namespace) -> Iterator[str]:
     """Lines of the table of compounds."""
-    yield f"| {options.size} x {options.size}, {BATCH} samples | us | beside a single array |"
-    yield "|---|---|---|"
+    head = f"| {options.size} x {options.size}, {BATCH} samples | us | beside a single array |"
+    yield head + (" AIHWKit, us | AIHWKit / ours |" if options.aihwkit else "")
+    yield "|---|---|---|" + ("---|---|" if options.aihwkit else "")
     single = None
     for name, config in KINDS.items():
         if options.device == "cuda":
             require_equal(name, config, step_of)
         taken = time_of(step_of(tile_of(config, options), options.device, 1), options.device)
         single = single or taken
-        yield f"| {name} | {taken:.0f} | {taken / single:.2f} |"
+        row = f"| {name} | {taken:.0f} | {taken / single:.2f} |"
+        yield row + (aihwkit_cells(name, options.size, taken) if options.aihwkit else "")
+
+
+def aihwkit_cells(name: str, size: int, taken: float) -> str:
+    """The cells of a row for AIHWKit's tile."""
+    from aihwkit_tiles import update_of_aihwkit_tile  # noqa: PLC0415 - may be absent
+
+    x, d = (torch.from_numpy(a) for a in samples(size, 1))
+    step = update_of_aihwkit_tile(name, x, d, 0.1)
+    if step is None:
+        return " - | - |"
+    theirs = time_of(step, "cpu")
+    return f" {theirs:.0f} | {theirs / taken:.1f} |"
 
 
 def merged(options: argparse.Namespace) -> Iterator[str]:
@@ -185,8 +200,11 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
     parser.add_argument("--threads", type=int, help="threads of the CPU")
     parser.add_argument("--only", choices=TABLES, help="one of the tables")
+    parser.add_argument("--aihwkit", action="store_true", help="AIHWKit's tiles beside ours")
     parser.add_argument("--out", type=Path, help="file for the tables")
     options = parser.parse_args()
+    if options.aihwkit and options.device != "cpu":
+        parser.error("--aihwkit compares tiles on a CPU; give --device cpu")
     lines = [torch.cuda.get_device_name() if options.device == "cuda" else _cpu(options.threads)]
     print(lines[0], flush=True)
     for name, table in TABLES.items():

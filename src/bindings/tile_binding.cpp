@@ -233,9 +233,7 @@ void setGpuProducts(SharedTile &self, py::handle products) {
   self.setContext(context);
 }
 
-std::string gpuProductsName(const SharedTile &self) {
-  return EnumNames<GpuProducts>::kNames[static_cast<int>(self.context().gpuProducts)];
-}
+std::string gpuProductsName(const SharedTile &self) { return nameOf(self.context().gpuProducts); }
 
 void setStream(SharedTile &self, intptr_t stream) {
   Context context = self.context();

@@ -138,7 +138,8 @@ def test_torch_s_weights_get_no_infinite_gradients_outside_float16(config: pl.Ti
 @pytest.mark.parametrize("config", [pl.SingleConfig(), pl.InferenceConfig()])
 def test_infinite_gradients_in_float16_pass_frozen_layers(config: pl.TileConfig) -> None:
     """So that a scaler finds them in the layers before."""
-    frozen = pl.nn.AnalogLinear(6, 8, config=config, seed=1).requires_grad_(False)
+    frozen = pl.nn.AnalogLinear(6, 8, config=config, seed=1)
+    frozen.requires_grad_(requires_grad=False)
     x = torch.ones(2, 6, requires_grad=True)
     with torch.autocast("cpu", torch.float16):
         y = frozen(x)

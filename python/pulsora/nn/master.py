@@ -138,7 +138,7 @@ class WeightCarrier(TiledModule):
         limit = self.input_range
         if limit is None:
             return
-        version = 0 if limit.is_inference() else limit._version
+        version = 0 if limit.is_inference() else limit._version  # noqa: SLF001 - of torch
         seen = self._range_version
         if seen == version or (seen is not None and limit.is_cuda and self.training):
             return  # a GPU has to be waited for: not in each step of training

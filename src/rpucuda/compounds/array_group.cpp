@@ -9,8 +9,7 @@ namespace {
 std::vector<std::unique_ptr<Crossbar>> makeArrays(const CompoundSite &site,
                                                   const std::vector<GroupMember> &members) {
   const PulseType type = site.periphery.update.pulse_type;
-  PULSORA_CHECK(ConfigError, !isDigital(type), "update.pulse_type is '",
-                EnumNames<PulseType>::kNames[static_cast<int>(type)],
+  PULSORA_CHECK(ConfigError, !isDigital(type), "update.pulse_type is '", nameOf(type),
                 "', but the arrays of this tile take pulses alone; use 'stochastic_compressed', "
                 "SingleConfig for one array that takes outer products, or IdealConfig for weights "
                 "in floating point");

@@ -41,8 +41,7 @@ MixedPrecisionDevice::MixedPrecisionDevice(const MixedPrecisionParams &params,
       unit_(params.granularity > 0.0f ? params.granularity : step_),
       schedule_(params.transfer_every, Unit::MiniBatches) {
   const PulseType type = site.periphery.update.pulse_type;
-  PULSORA_CHECK(ConfigError, !isDigital(type), "update.pulse_type is '",
-                EnumNames<PulseType>::kNames[static_cast<int>(type)],
+  PULSORA_CHECK(ConfigError, !isDigital(type), "update.pulse_type is '", nameOf(type),
                 "', but cells follow their digital weight by pulses; use "
                 "'stochastic_compressed', or IdealConfig for weights in floating point");
   PULSORA_CHECK(ConfigError, step_ > 0.0f, "gamma_vec: a pulse changes the weight by ", step_,

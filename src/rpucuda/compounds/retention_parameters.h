@@ -23,12 +23,11 @@ struct RetentionParams {
   template <class Check>
   void check(const Check &c) const {
     c.require(retention || retention_cell == RetentionCell::Pair, c.path("retention_cell"), " is '",
-              EnumNames<RetentionCell>::kNames[static_cast<int>(retention_cell)], "', but ",
-              c.path("retention"), " is None; give a noise model, or leave the cell at 'pair'");
+              nameOf(retention_cell), "', but ", c.path("retention"),
+              " is None; give a noise model, or leave the cell at 'pair'");
     c.require(retention || retention_compensation == RetentionCompensation::None,
-              c.path("retention_compensation"), " is '",
-              EnumNames<RetentionCompensation>::kNames[static_cast<int>(retention_compensation)],
-              "', but ", c.path("retention"),
+              c.path("retention_compensation"), " is '", nameOf(retention_compensation), "', but ",
+              c.path("retention"),
               " is None, so that nothing drifts; give a noise model, or 'none'");
   }
   /// Gives the arrays of a device the retention.

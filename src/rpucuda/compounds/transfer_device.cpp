@@ -74,8 +74,7 @@ uint32_t slotOf(size_t k, size_t count) {
 
 std::vector<std::unique_ptr<Crossbar>> chainOf(const TransferParams &p, const CompoundSite &site) {
   const PulseType type = site.periphery.update.pulse_type;
-  PULSORA_CHECK(ConfigError, !isDigital(type), "update.pulse_type is '",
-                EnumNames<PulseType>::kNames[static_cast<int>(type)],
+  PULSORA_CHECK(ConfigError, !isDigital(type), "update.pulse_type is '", nameOf(type),
                 "', which would pass by the chain of arrays; choose a type with pulses, or "
                 "IdealConfig for floating-point updates");
   std::vector<std::unique_ptr<Crossbar>> chain;

@@ -84,8 +84,8 @@ void TransferParams::check(const ParamsCheck &c) const {
   const auto period = [&](const std::string &name, float value) {
     constexpr int64_t kMost = (1 << 24) - 1;  // a float holds these numbers exactly
     const bool whole = value <= static_cast<float>(kMost) && value == std::floor(value);
-    c.require(value < 0.0f || whole, c.path(name.c_str()),
-              " is ", value, "; periods are whole numbers up to ", kMost, ", and 0 is never. ",
+    c.require(value < 0.0f || whole, c.path(name.c_str()), " is ", value,
+              "; periods are whole numbers up to ", kMost, ", and 0 is never. ",
               units_in_mbatch ? "Give a fraction of a mini-batch in samples, with units_in_mbatch "
                                 "= False: half of 64 samples is a period of 32"
                               : "It counts samples, because units_in_mbatch is False");

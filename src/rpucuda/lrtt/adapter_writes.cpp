@@ -124,8 +124,7 @@ void LRTTAdapter::setWeights(const Context &context, Crossbar &array,
 void LRTTAdapter::setReinitVectors(const Context &context, MatrixView<const float> vectors) {
   PULSORA_CHECK(ConfigError, reinitScheme(settings_.params.reinit).needsVectors,
                 "re-init vectors were handed in, but lrtt.reinit is '",
-                EnumNames<Reinit>::kNames[static_cast<int>(settings_.params.reinit)],
-                "'; set it to 'svd'");
+                nameOf(settings_.params.reinit), "'; set it to 'svd'");
   PULSORA_CHECK(InputError, vectors.rows == b_.rows() && vectors.cols == b_.cols(),
                 "re-init vectors have shape [", vectors.rows, ", ", vectors.cols,
                 "]; lrtt.rank and the tile ask for [", b_.rows(), ", ", b_.cols(), "]");

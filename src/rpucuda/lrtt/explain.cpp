@@ -208,8 +208,7 @@ void explainProgram(const LRTTSettings &s, const ProgramSettings &program,
 Value::Map explainTransfer(const Context &context, const LRTTSettings &s, float granularity,
                            const LRTTAdapter &adapter, const LRTTTransfer &transfers,
                            Limits &limits) {
-  Value::Map map{
-      {"mode", Value(EnumNames<TransferMode>::kNames[static_cast<int>(s.params.transfer_mode)])}};
+  Value::Map map{{"mode", Value(nameOf(s.params.transfer_mode))}};
   const TransferRule rule = s.transferRule();
   if (rule.mode == TransferMode::WriteVerify)
     explainProgram(s, rule.program, transfers.verifier(), map, limits);

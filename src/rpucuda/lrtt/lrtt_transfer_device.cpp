@@ -265,7 +265,7 @@ void LRTTTransferDevice::requireGates() const {
                 settings_.params.forward_inject && settings_.params.inject_io == InjectIo::PerArray,
                 "a gate was given, but lrtt.forward_inject is ",
                 settings_.params.forward_inject ? "True" : "False", " and lrtt.inject_io is '",
-                EnumNames<InjectIo>::kNames[static_cast<int>(settings_.params.inject_io)],
+                nameOf(settings_.params.inject_io),
                 "'; a gate acts on B x as it was read: set them to True and 'per_array'");
 }
 

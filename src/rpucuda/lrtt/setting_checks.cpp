@@ -30,11 +30,6 @@ void checkFinite(const AutoFloat &number, const char *name) {
                 number.value, "; it must be finite, or 'auto'");
 }
 
-template <class Enum>
-const char *nameOf(Enum value) {
-  return EnumNames<Enum>::kNames[static_cast<int>(value)];
-}
-
 // Modes that correct what pulses have left undone need pulses.
 void checkMode(TransferMode mode, PulseType pulses) {
   const bool verifies = mode == TransferMode::Verified || mode == TransferMode::WriteVerify;

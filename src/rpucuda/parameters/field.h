@@ -95,6 +95,12 @@ std::vector<std::string> enumNames() {
 
 }  // namespace detail
 
+/// The name of a value of an enum that is a parameter, as users write it.
+template <class Enum>
+const char *nameOf(Enum value) {
+  return EnumNames<Enum>::kNames[static_cast<size_t>(value)];
+}
+
 /// Reads one member from a value; overloads exist for every type a parameter can have.
 template <class T>
 void readField(T &out, const Value &value, const Range &range, const std::string &path,

@@ -90,7 +90,7 @@ void readField(T &out, const Value &value, const Range &range, const std::string
 template <class T>
 Value writeField(const T &in, const char *keyword) {
   if constexpr (std::is_enum_v<T>) {
-    return Value(EnumNames<T>::kNames[static_cast<size_t>(in)]);
+    return Value(nameOf(in));
   } else if constexpr (std::is_same_v<T, bool>) {
     return Value(in);
   } else if constexpr (std::is_integral_v<T>) {

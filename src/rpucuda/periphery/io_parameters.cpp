@@ -119,37 +119,35 @@ void IOParameters::check(const ParamsCheck &c) const {
   const int bits = weight_bits.automatic ? 32 : weight_bits.value;
   needs(bits == 16 || bits == 24 || bits == 32, "weight_bits", bits,
         "but it must be 16, 24, 32 or 'auto'");
-  const auto nameOf = [](auto value) {
-    return message("'", EnumNames<decltype(value)>::kNames[static_cast<size_t>(value)], "'");
-  };
+  const auto quoted = [](auto value) { return message("'", nameOf(value), "'"); };
   checkConverter(c.prefix, "inp", inp_res, inp_bound, inp_sto_round);
   checkConverter(c.prefix, "out", out_res, out_bound, out_sto_round);
   needs(bits == 32 || whyNoIntegers().empty(), "weight_bits", bits,
         "but inputs are no integers of 15 bits: ", whyNoIntegers(),
         "; change that, or set weight_bits to 'auto' or 32");
   needs(noise_management != NoiseManagement::Constant || nm_thres > 0.0f, "noise_management",
-        nameOf(noise_management), "which divides by nm_thres, and that is 0; set nm_thres");
+        quoted(noise_management), "which divides by nm_thres, and that is 0; set nm_thres");
   needs(noise_management != NoiseManagement::AbsMaxNPSum || out_bound > 0.0f, "noise_management",
-        nameOf(noise_management),
+        quoted(noise_management),
         "which keeps sums within the ADC, but out_bound is 0, which is unlimited; set out_bound or "
         "take 'abs_max'");
   needs(w_noise == 0.0f || w_noise_type != WeightNoiseType::None, "w_noise", w_noise,
         "but w_noise_type is 'none'; set w_noise_type, or w_noise = 0");
   needs(w_read_asymmetry_dtod == 0.0f || splitsSigns(), "w_read_asymmetry_dtod",
-        w_read_asymmetry_dtod, "but mv_type is ", nameOf(mv_type),
+        w_read_asymmetry_dtod, "but mv_type is ", quoted(mv_type),
         ", which reads negative inputs together with positive ones; use 'pos_neg_separate' or "
         "'pos_neg_separate_digital_sum'");
-  needs(!isBitSerial() || whyNoLevels().empty(), "mv_type", nameOf(mv_type),
+  needs(!isBitSerial() || whyNoLevels().empty(), "mv_type", quoted(mv_type),
         "which reads the bits of levels of the DAC, but ", whyNoLevels(),
         "; give the number of steps of the DAC as inp_res, twice that of levels on each side of 0, "
         "as 254");
   needs(!isBitSerial() || bound_management == BoundManagement::None, "bound_management",
-        nameOf(bound_management), "which reads smaller inputs again, but mv_type is ",
-        nameOf(mv_type),
+        quoted(bound_management), "which reads smaller inputs again, but mv_type is ",
+        quoted(mv_type),
         ", which drives every bit with the whole range; set bound_management = 'none', and "
         "out_bound to what the sum that the ADC converts may reach");
   needs(isBitSerial() || input_slice_bits == 1, "input_slice_bits", input_slice_bits,
-        "which only bit-serial reads know, but mv_type is ", nameOf(mv_type),
+        "which only bit-serial reads know, but mv_type is ", quoted(mv_type),
         "; set it to 1, or mv_type = 'bit_serial'");
   needs(out_nonlinearity == 0.0f || out_bound > 0.0f, "out_nonlinearity", out_nonlinearity,
         "relative to out_bound, which is 0 (unlimited); set out_bound");
@@ -167,7 +165,7 @@ void IOParameters::check(const ParamsCheck &c) const {
         1.0 / kLargestSetting);
   const bool arrayEffects =
       w_noise > 0.0f || ir_drop > 0.0f || v_offset_std > 0.0f || r_series > 0.0f;
-  needs(mv_type != MvType::Ideal || !arrayEffects, "mv_type", nameOf(mv_type),
+  needs(mv_type != MvType::Ideal || !arrayEffects, "mv_type", quoted(mv_type),
         "an array without effects, but one of w_noise, ir_drop, v_offset_std and r_series is not "
         "0; set these to 0 or use 'one_pass'");
   checkWires(c);

@@ -37,9 +37,7 @@ bool sendsNoPulses(const Value::Map &config) {
   if (update == config.end() || !update->second.map()) return false;
   const auto type = update->second.map()->find("pulse_type");
   if (type == update->second.map()->end() || !type->second.text()) return false;
-  const auto is = [&](PulseType each) {
-    return *type->second.text() == EnumNames<PulseType>::kNames[static_cast<int>(each)];
-  };
+  const auto is = [&](PulseType each) { return *type->second.text() == nameOf(each); };
   return is(PulseType::None) || is(PulseType::NoneWithDevice);
 }
 

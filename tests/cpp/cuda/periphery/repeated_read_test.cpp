@@ -1,6 +1,7 @@
 #include <cmath>
 #include <gtest/gtest.h>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/batched_launches.h"
@@ -23,6 +24,11 @@ struct Shape {
 // of the inputs. Weights of the last are not copied by four.
 const std::vector<Shape> kShapes = {
     {1300, 900, 40}, {6200, 72, 300}, {37, 20000, 20}, {1301, 903, 67}};
+
+const std::vector<std::vector<Shape>> kGroups = {
+    {{1300, 900, 40}, {1300, 900, 40}, {1300, 900, 40}},
+    {{1300, 900, 40}, {1301, 903, 67}, {70, 4000, 64}},
+    {{6200, 72, 300}, {6200, 72, 300}}};
 
 /// How the integers are made.
 struct Setting {
@@ -120,51 +126,56 @@ constexpr float kNarrow = 0.1f;
 constexpr float kWide = 0.8f;
 const std::vector<float> kWidths = {kNarrow, 0.45f, kWide};
 
-TEST(CudaRepeatedReads, Property36_HaveTheBitsOfTheCpu) {
+/// Tests for each shape, or group of shapes, and setting, so that slow checkers can run a few.
+class CudaRepeatedReads : public ::testing::TestWithParam<std::tuple<size_t, size_t>> {};
+class CudaRepeatedReadsTogether : public CudaRepeatedReads {};
+
+TEST_P(CudaRepeatedReads, Property36_HaveTheBitsOfTheCpu) {
   PULSORA_REQUIRE_GPU();
-  for (const Shape &shape : kShapes) {
-    for (size_t i = 0; i < kSettings.size(); ++i) {
-      for (const float width : kWidths) {
-        SCOPED_TRACE(message(shape.rows, " x ", shape.cols, ", setting ", i, ", width ", width));
-        const Reads cpu = readAll(cpuContext(), {shape}, kSettings[i], width, false);
-        expectSame(cpu, readAll(gpuContext(), {shape}, kSettings[i], width, false));
-        if (width == kNarrow) {
-          const SmallerGpu smaller;
-          expectSame(cpu, readAll(gpuContext(), {shape}, kSettings[i], width, false));
-        }
-        const int64_t samples = 2 * shape.samples;  // of two reads
-        for (const int64_t repeats : cpu.repeats) {
-          if (width == kNarrow) {
-            EXPECT_GE(repeats, samples);
-          } else if (width == kWide) {
-            EXPECT_LT(repeats, samples);
-          }
-        }
-        if (HasFailure()) return;
+  const Shape &shape = kShapes[std::get<0>(GetParam())];
+  const Setting &setting = kSettings[std::get<1>(GetParam())];
+  for (const float width : kWidths) {
+    SCOPED_TRACE(message("width ", width));
+    const Reads cpu = readAll(cpuContext(), {shape}, setting, width, false);
+    expectSame(cpu, readAll(gpuContext(), {shape}, setting, width, false));
+    if (width == kNarrow) {
+      const SmallerGpu smaller;
+      expectSame(cpu, readAll(gpuContext(), {shape}, setting, width, false));
+    }
+    const int64_t samples = 2 * shape.samples;  // of two reads
+    for (const int64_t repeats : cpu.repeats) {
+      if (width == kNarrow) {
+        EXPECT_GE(repeats, samples);
+      } else if (width == kWide) {
+        EXPECT_LT(repeats, samples);
       }
     }
   }
 }
 
-TEST(CudaRepeatedReads, Property36_OfSeveralArraysInOneLaunchHaveTheBitsOfTheCpu) {
+TEST_P(CudaRepeatedReadsTogether, Property36_OfSeveralArraysInOneLaunchHaveTheBitsOfTheCpu) {
   PULSORA_REQUIRE_GPU();
-  const std::vector<std::vector<Shape>> groups = {
-      {{1300, 900, 40}, {1300, 900, 40}, {1300, 900, 40}},
-      {{1300, 900, 40}, {1301, 903, 67}, {70, 4000, 64}},
-      {{6200, 72, 300}, {6200, 72, 300}}};
-  for (const std::vector<Shape> &shapes : groups) {
-    for (const size_t i : {0u, 2u, 4u}) {
-      const Setting &setting = kSettings[i];
-      for (const float width : kWidths) {
-        SCOPED_TRACE(message(shapes.size(), " of ", shapes[0].rows, " x ", shapes[0].cols,
-                             ", setting ", i, ", width ", width));
-        expectSame(readAll(cpuContext(), shapes, setting, width, false),
-                   readAll(gpuContext(), shapes, setting, width, true));
-        if (HasFailure()) return;
-      }
-    }
+  const std::vector<Shape> &shapes = kGroups[std::get<0>(GetParam())];
+  const Setting &setting = kSettings[std::get<1>(GetParam())];
+  for (const float width : kWidths) {
+    SCOPED_TRACE(message("width ", width));
+    expectSame(readAll(cpuContext(), shapes, setting, width, false),
+               readAll(gpuContext(), shapes, setting, width, true));
   }
 }
+
+std::string nameOfCase(const ::testing::TestParamInfo<std::tuple<size_t, size_t>> &info) {
+  return message("shapes", std::get<0>(info.param), "setting", std::get<1>(info.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, CudaRepeatedReads,
+                         ::testing::Combine(::testing::Range(size_t{0}, kShapes.size()),
+                                            ::testing::Range(size_t{0}, kSettings.size())),
+                         nameOfCase);
+INSTANTIATE_TEST_SUITE_P(Cases, CudaRepeatedReadsTogether,
+                         ::testing::Combine(::testing::Range(size_t{0}, kGroups.size()),
+                                            ::testing::Values(0u, 2u, 4u)),
+                         nameOfCase);
 
 }  // namespace
 }  // namespace pulsora

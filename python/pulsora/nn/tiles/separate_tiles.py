@@ -1,4 +1,4 @@
-"""Reads the tiles of a layer one after another: single tiles and replayed reads."""
+"""Replayed reads, which are made of the tiles of a layer one after another."""
 
 from __future__ import annotations
 
@@ -16,52 +16,38 @@ if TYPE_CHECKING:
     from pulsora.tile import Adapter, Tile
     from pulsora.tile.arrays import Array
 
-__all__ = ["SeparateTiles", "adapter_in"]
+__all__ = ["adapter_in", "replayed"]
 
 
-class SeparateTiles:
-    """The matrix [outputs, inputs] of tiles, with the reads of `_core.TileGrid`.
+def replayed(
+    places: Sequence[tuple[Tile, int, int]], numbers: Sequence[int]
+) -> Callable[..., None]:
+    """Returns a `forward` that repeats earlier reads of tiles, one mini-batch a call.
+
+    Counters of the tiles do not change.
 
     Args:
         places: A tile, its first output and its first input, for each tile.
+        numbers: The number of the first sample in each tile.
     """
+    reads = [
+        (
+            tile._core.forward_again,  # noqa: SLF001 - of this package
+            slice(col, col + tile.x_size),
+            slice(row, row + tile.d_size),
+        )
+        for tile, row, col in places
+    ]
+    passed = 0
 
-    def __init__(self, places: Iterable[tuple[Tile, int, int]]) -> None:
-        self._places = [
-            (tile, slice(row, row + tile.d_size), slice(col, col + tile.x_size))
-            for tile, row, col in places
-        ]
+    def forward(x: Array, out: Array, *, first: int, of: int, **_: Any) -> None:
+        nonlocal passed
+        begun = passed + first
+        passed += of
+        parts = [{"first_sample": number + begun, "of": of} for number in numbers]
+        _add_up(reads, x, out, parts)
 
-    def forward(self, x: Array, out: Array, **part: Any) -> None:
-        """Reads y = W x into `out`; `part` are the options of `Tile.forward`."""
-        reads = [(tile.forward, cols, rows) for tile, rows, cols in self._places]
-        _add_up(reads, x, out, part)
-
-    def backward(self, d: Array, out: Array, **part: Any) -> None:
-        """Reads dx = W^T d into `out`; `part` are the options of `Tile.backward`."""
-        reads = [(tile.backward, rows, cols) for tile, rows, cols in self._places]
-        _add_up(reads, d, out, part)
-
-    def replayed(self, numbers: Sequence[int]) -> Callable[..., None]:
-        """Returns a `forward` that repeats earlier reads, one mini-batch a call.
-
-        `numbers` are the numbers of the first sample in each tile. Counters of the tiles do not
-        change.
-        """
-        passed = 0
-
-        def forward(x: Array, out: Array, *, first: int, of: int, **_: Any) -> None:
-            nonlocal passed
-            begun = passed + first
-            passed += of
-            reads = [
-                (tile._core.forward_again, cols, rows)  # noqa: SLF001 - of this package
-                for tile, rows, cols in self._places
-            ]
-            parts = [{"first_sample": number + begun, "of": of} for number in numbers]
-            _add_up(reads, x, out, *parts)
-
-        return forward
+    return forward
 
 
 def adapter_in(tile: Tile) -> Adapter:
@@ -78,16 +64,15 @@ def _add_up(
     reads: Sequence[tuple[Callable[..., object], slice, slice]],
     given: Array,
     out: Array,
-    *parts: Mapping[str, Any],
+    parts: Sequence[Mapping[str, Any]],
 ) -> None:
     """Makes reads of columns of `given`, and adds their results to columns of `out`.
 
-    `parts` are the options of each read, or of all.
+    `parts` are the options of each read.
     """
     if len(reads) == 1:
         reads[0][0](given, out, **parts[0])
         return
-    parts = parts * len(reads) if len(parts) == 1 else parts
     given, out = torch.as_tensor(given), torch.as_tensor(out)
     lines = _cut(given, [taken for _, taken, _ in reads])
     begun = set()

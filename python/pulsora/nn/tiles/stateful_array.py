@@ -53,6 +53,7 @@ class StatefulArray:
         threads: int | None
         process_group: SingleProcess
         has_bias: bool
+        device: torch.device
         _limits: dict[str, int]
 
         @property
@@ -61,10 +62,6 @@ class StatefulArray:
 
         @grid.setter
         def grid(self, grid: Sequence[Sequence[Tile]]) -> None: ...
-
-        @property
-        def device(self) -> torch.device:  # noqa: D102
-            ...
 
         def __iter__(self) -> Iterator[Tile]: ...
 

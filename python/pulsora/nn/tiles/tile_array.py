@@ -14,7 +14,7 @@ from pulsora.nn.tiles.checkpointing import is_evaluation, repeated_read, repeats
 from pulsora.nn.tiles.factor_pairs import TileSamples, concatenated
 from pulsora.nn.tiles.partition import configs_of_columns, even_slices, tiles_of_layer
 from pulsora.nn.tiles.patches import Patches
-from pulsora.nn.tiles.separate_tiles import SeparateTiles
+from pulsora.nn.tiles.separate_tiles import replayed
 from pulsora.nn.tiles.stateful_array import StatefulArray
 from pulsora.nn.tiles.tile_read import ReadPosition, read
 from pulsora.nn.tiles.weight_scaling import require_finite_weights, require_scales
@@ -65,6 +65,7 @@ class TileArray(StatefulArray):
             device acts in that column alone.
 
     Attributes:
+        device: Device of the tiles.
         tile_config: The configuration of the tiles, with `perfect_bias` as it was given.
         scales: Factors on the weights in the cells, [1] or [out_features]; None without scaling.
         seen: Called with the inputs [m, groups * in_features] of each read, if not None.
@@ -159,15 +160,11 @@ class TileArray(StatefulArray):
         ]
         cores = [(tile._core, *place) for tile, *place in places]  # noqa: SLF001
         self.together = _core.make_tile_grid(cores, self.shape[0], self.groups * self.shape[1])
-        self.separate = SeparateTiles(places)
-        self.whole = self.together if len(places) > 1 else self.separate
+        self.whole = self.together if len(places) > 1 else places[0][0]
+        self.device = torch.device(places[0][0].device)
+        self._places = places
         self._grid = tuple(map(tuple, grid))
         self.process_group.replaced(self)
-
-    @property
-    def device(self) -> torch.device:
-        """Device of the tiles."""
-        return torch.device(self.grid[0][0].device)
 
     def move(self, device: torch.device) -> None:
         """Moves the tiles, with their exact state.
@@ -255,7 +252,7 @@ class TileArray(StatefulArray):
         """
         position = position or self.begin_read(x.shape[:1])
         numbers = position.numbers
-        by = self.whole.forward if numbers is None else self.separate.replayed(numbers)
+        by = self.whole.forward if numbers is None else replayed(self._places, numbers)
         with self.process_group.reading(self):
             y = read(by, x.detach().contiguous(), self.shape[0], position)
         return y if self.scales is None else y * self.scales

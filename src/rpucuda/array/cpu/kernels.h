@@ -3,6 +3,7 @@
 #include "array/cell_events.h"
 #include "array/cpu/batch.h"
 #include "array/cpu/dense.h"
+#include "array/cpu/lines.h"
 #include "array/cpu/program.h"
 #include "array/cpu/sparse.h"
 #include "array/cpu/taps.h"
@@ -188,10 +189,9 @@ struct Kernels {
 
   static void pulseLines(const CellArray &a, const LinePulses &pulses, uint64_t *sent,
                          int64_t begin, int64_t end, void *) {
-    const Array<Device> array = Array<Device>::of(a);
-    const PulseLine<Device> work{pulses};
-    uint64_t count = 0;
-    for (int64_t i = begin; i < end; ++i) count += work(array, i);
+    if (pulses.digital)
+      return overCells(Array<Device>::of(a), PulseLine<Device>{pulses}, begin, end);
+    const uint64_t count = pulseElements<isa, Device>(a, pulses, begin, end);
     __atomic_fetch_add(sent, count, __ATOMIC_RELAXED);
   }
   static void tapLines(const CellArray &a, const LineTaps &taps, int64_t begin, int64_t end,

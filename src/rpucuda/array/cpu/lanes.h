@@ -27,6 +27,23 @@ PULSORA_HD void normalsOfBatch(const PhiloxBatch &batch, float *z, int count = 8
   }
 }
 
+/// normalOfSample() of Purpose::CycleNoise for cells with a sample each, whose lower half is in
+/// `low` and whose upper half is `high`.
+PULSORA_HD void normalsOfSamples(RandomKey key, const uint32_t (&cells)[kPhiloxBatch],
+                                 const uint32_t (&low)[kPhiloxBatch], uint32_t high,
+                                 float (&normals)[kPhiloxBatch]) {
+  uint32_t groups[kPhiloxBatch];
+  for (int k = 0; k < kPhiloxBatch; ++k) groups[k] = low[k] >> 3 | high << 29;
+  PhiloxBatch batch;
+  drawBatch(key, Purpose::CycleNoise, cells, groups, high >> 3, 0, batch);
+  for (int k = 0; k < kPhiloxBatch; ++k) {
+    const uint32_t even = (low[k] & 4u) ? batch.words[2][k] : batch.words[0][k];
+    const uint32_t odd = (low[k] & 4u) ? batch.words[3][k] : batch.words[1][k];
+    const NormalPair pair = normalPair16((low[k] & 2u) ? odd : even);
+    normals[k] = (low[k] & 1u) ? pair.z1 : pair.z0;
+  }
+}
+
 /// An array for the work of array/cell_events.h.
 template <class Device>
 struct Array {

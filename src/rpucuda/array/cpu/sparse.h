@@ -21,17 +21,21 @@ class EventList {
     uint64_t lanes = lanesWith(b.both(), mask);
     if (!lanes) return;
     const auto high = static_cast<uint32_t>(sample >> 32);
-    if (rounds_ == kMaxRounds || high != high_) apply<kAtMostOne>(b, key);
+    if (listed_ == kMaxRounds || high != high_) apply<kAtMostOne>(b, key);
     high_ = high;
+    ++listed_;
     const auto low = static_cast<uint32_t>(sample);
     const uint32_t slots = mask >> shift;
+    if constexpr (kAtMostOne) pulses_ += static_cast<uint64_t>(__builtin_popcountll(lanes));
     int size = size_;
     for (; lanes; lanes &= lanes - 1) {
       const int lane = __builtin_ctzll(lanes);
+      uint32_t count = 1;
+      if constexpr (!kAtMostOne) {
+        count = b.template pulsesOf<false>(lane, shift, slots);
+        pulses_ += count;
+      }
       const int round = taken_[lane]++;
-      if (round == rounds_) beginRound();
-      const uint32_t count = b.template pulsesOf<kAtMostOne>(lane, shift, slots);
-      pulses_ += count;
       n_[round][lane] = b.signedCount(lane, shift, count);
       if constexpr (!kAtMostOne) samples_[round][lane] = low;
       place_[size] = static_cast<uint32_t>(round * kBlock + lane);
@@ -46,13 +50,21 @@ class EventList {
     if (size_ == 0) return;
     if (!loaded_) b.template load<kAtMostOne>();
     loaded_ = true;
+    int rounds = 0;
+    for (int j = 0; j < kBlock; ++j) rounds = rounds < taken_[j] ? taken_[j] : rounds;
     makeNormals(static_cast<uint32_t>(b.cell(0)), key);
-    for (int r = 0; r < rounds_; ++r) {
+    for (int r = 0; r < rounds; ++r) {
+      float n[kBlock];
+      float z[kBlock];
+      for (int j = 0; j < kBlock; ++j) {
+        n[j] = r < taken_[j] ? n_[r][j] : 0.0f;
+        z[j] = r < taken_[j] ? z_[r][j] : 0.0f;
+      }
       b.template apply<kAtMostOne>(
-          n_[r], z_[r], [&](int lane) { return uint64_t{high_} << 32 | samples_[r][lane]; });
+          n, z, [&](int lane) { return uint64_t{high_} << 32 | samples_[r][lane]; });
     }
     for (int j = 0; j < kBlock; ++j) taken_[j] = 0;
-    rounds_ = 0;
+    listed_ = 0;
     size_ = 0;
   }
 
@@ -63,35 +75,20 @@ class EventList {
   }
 
  private:
-  static constexpr int kMaxRounds = 16;
+  static constexpr int kMaxRounds = 32;
   static constexpr int kMaxEvents = kMaxRounds * kBlock;
-
-  PULSORA_HD void beginRound() {
-    for (int j = 0; j < kBlock; ++j) n_[rounds_][j] = 0.0f;
-    for (int j = 0; j < kBlock; ++j) z_[rounds_][j] = 0.0f;
-    ++rounds_;
-  }
 
   PULSORA_HD void makeNormals(uint32_t firstCell, RandomKey key) {
     for (int e = size_; e < size_ + kPhiloxBatch; ++e) place_[e] = samplesLow_[e] = 0;
     for (int e = 0; e < size_; e += kPhiloxBatch) {
-      uint32_t elements[kPhiloxBatch];
-      uint32_t groups[kPhiloxBatch];
-      uint32_t within[kPhiloxBatch];
+      uint32_t cells[kPhiloxBatch];
+      uint32_t low[kPhiloxBatch];
       float normals[kPhiloxBatch];
       for (int k = 0; k < kPhiloxBatch; ++k) {
-        elements[k] = firstCell + place_[e + k] % kBlock;
-        groups[k] = samplesLow_[e + k] >> 3 | high_ << 29;
-        within[k] = samplesLow_[e + k];
+        cells[k] = firstCell + place_[e + k] % kBlock;
+        low[k] = samplesLow_[e + k];
       }
-      PhiloxBatch batch;
-      drawBatch(key, Purpose::CycleNoise, elements, groups, high_ >> 3, 0, batch);
-      for (int k = 0; k < kPhiloxBatch; ++k) {
-        const uint32_t even = (within[k] & 4u) ? batch.words[2][k] : batch.words[0][k];
-        const uint32_t odd = (within[k] & 4u) ? batch.words[3][k] : batch.words[1][k];
-        const NormalPair pair = normalPair16((within[k] & 2u) ? odd : even);
-        normals[k] = (within[k] & 1u) ? pair.z1 : pair.z0;
-      }
+      normalsOfSamples(key, cells, low, high_, normals);
       const int count = size_ - e < kPhiloxBatch ? size_ - e : kPhiloxBatch;
       for (int k = 0; k < count; ++k)
         z_[place_[e + k] / kBlock][place_[e + k] % kBlock] = normals[k];
@@ -99,12 +96,12 @@ class EventList {
   }
 
   bool loaded_ = false;
-  int rounds_ = 0;  // needed by the events listed so far
+  int listed_ = 0;  // samples with events in the list, which take a round each at most
   int size_ = 0;
   uint32_t high_ = 0;  // upper half of the samples' numbers
   uint64_t pulses_ = 0;
   int32_t taken_[kBlock] = {};  // events of each lane in the list
-  // By round and lane; entries of rounds in which a lane has no event do not matter.
+  // By round and lane; only the rounds in which a lane has an event are made.
   float n_[kMaxRounds][kBlock];  // signed counts; negative is down
   float z_[kMaxRounds][kBlock];
   uint32_t samples_[kMaxRounds][kBlock];

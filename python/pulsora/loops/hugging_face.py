@@ -168,12 +168,15 @@ def _told_if_skipped(optimizer: Any) -> Iterator[None]:
     """Tells accelerate's optimiser whether its scaler left out the step made meanwhile.
 
     The Trainer's scheduler makes no step then. A scaler makes its factor smaller if, and only if,
-    it found infinite gradients.
+    it found infinite gradients; with a factor of 0 it always finds them.
     """
     scaler = optimizer.scaler
-    before = None if scaler is None else scaler.get_scale()
+    if scaler is None:
+        yield
+        return
+    before = scaler.get_scale()
     yield
-    optimizer._is_overflow = scaler is not None and scaler.get_scale() < before  # noqa: SLF001
+    optimizer._is_overflow = before == 0.0 or scaler.get_scale() < before  # noqa: SLF001
 
 
 class RecordedTrainer(RecordedSteps, transformers.Trainer):  # type: ignore[misc] # without types

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pulsora.lowrank.functional import autocast_type
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -97,7 +99,4 @@ def owned(x: Tensor, weight: Tensor) -> Tensor:
 
 def output_type(x: Tensor) -> torch.dtype:
     """Returns the type of y that a layer of torch would return."""
-    kind = x.device.type
-    if torch.is_autocast_enabled(kind) and x.dtype != torch.float64:
-        return torch.get_autocast_dtype(kind)
-    return x.dtype
+    return autocast_type(x) or x.dtype

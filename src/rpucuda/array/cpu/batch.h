@@ -16,7 +16,6 @@ class DeferredCells : public Lanes<isa, Device> {
   using Base = Lanes<isa, Device>;
   using Base::a_;
   using Base::cells_;
-  using Base::w_;
 
  public:
   using Base::Base;
@@ -28,7 +27,8 @@ class DeferredCells : public Lanes<isa, Device> {
   /// Updates the cells that were added since the last call.
   void run(const PulseWords &words) {
     if (count_ == 0) return;
-    load();
+    Base::loadCells(count_);
+    for (int j = 0; j < kBlock; ++j) rows_[j] = cells_[j] / a_.cols;
     float n[kBlock] = {};
     float z[8][kBlock];
     for (int64_t s = 0; s < words.sampleCount(); ++s) {
@@ -40,20 +40,11 @@ class DeferredCells : public Lanes<isa, Device> {
       }
       Base::template apply<false>(n, z[sample & 7U], [&](int) { return sample; });
     }
-    for (int j = 0; j < count_; ++j) a_.weights[cells_[j]] = w_[j];
+    Base::storeCells(count_);
     count_ = 0;
   }
 
  private:
-  PULSORA_HD void load() {
-    for (int j = count_; j < kBlock; ++j) cells_[j] = cells_[0];
-    Base::respondOfCells();
-    for (int j = 0; j < kBlock; ++j) {
-      w_[j] = a_.weights[cells_[j]];
-      rows_[j] = cells_[j] / a_.cols;
-    }
-  }
-
   PULSORA_HD void makeNormals(uint64_t sample, float (&z)[8][kBlock]) const {
     uint32_t group[kPhiloxBatch];
     for (uint32_t &g : group) g = static_cast<uint32_t>(sample >> 3);

@@ -151,6 +151,17 @@ class Lanes {
     }
   }
 
+  /// Loads cells_[0] to cells_[count - 1], from any places. The lanes behind repeat the first.
+  PULSORA_HD void loadCells(int count) {
+    for (int j = count; j < kBlock; ++j) cells_[j] = cells_[0];
+    respondOfCells();
+    for (int j = 0; j < kBlock; ++j) w_[j] = a_.weights[cells_[j]];
+  }
+  /// Writes the weights of these cells.
+  PULSORA_HD void storeCells(int count) const {
+    for (int j = 0; j < count; ++j) a_.weights[cells_[j]] = w_[j];
+  }
+
   /// Derives the responses of cells_, from any places.
   PULSORA_HD void respondOfCells() {
     float members[kCellMembers][kBlock];

@@ -12,7 +12,6 @@ class PulsedCells : public Lanes<isa, Device> {
   using Base = Lanes<isa, Device>;
   using Base::a_;
   using Base::cells_;
-  using Base::w_;
 
  public:
   using Base::Base;
@@ -31,18 +30,16 @@ class PulsedCells : public Lanes<isa, Device> {
   /// Pulses the cells that were added since the last call.
   PULSORA_HD void run() {
     if (count_ == 0) return;
+    Base::loadCells(count_);
     for (int j = count_; j < kBlock; ++j) {
-      cells_[j] = cells_[0];
       samples_[j] = samples_[0];
       n_[j] = 0.0f;
     }
-    Base::respondOfCells();
-    for (int j = 0; j < kBlock; ++j) w_[j] = a_.weights[cells_[j]];
     float z[kBlock];
     makeNormals(z);
     Base::template apply<false>(n_, z,
                                 [&](int lane) { return uint64_t{high_} << 32 | samples_[lane]; });
-    for (int j = 0; j < count_; ++j) a_.weights[cells_[j]] = w_[j];
+    Base::storeCells(count_);
     count_ = 0;
   }
 

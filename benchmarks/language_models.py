@@ -2,12 +2,13 @@
 """Trains language models of billions of weights on one GPU: analog, and digital beside it.
 
     python benchmarks/language_models.py --shape 7b --what LRTT "LoRA float32" "LoRA bfloat16"
-        [--rows 1] [--tokens 2048] [--steps 20] [--again FOLDER] [--device cuda:0] [--out FILE]
+        [--rows 1] [--tokens 2048] [--tiles 0] [--steps 20] [--again FOLDER] [--device cuda:0]
+        [--out FILE]
 
 The shapes are those of GPT-2 XL (1.5 billion weights) and of a Llama of 7 billion: RMSNorm, rotary
 positions, SwiGLU in place of both their own; embeddings and the last layer stay digital and are not
-trained. All other matrices are analog, a tile each, and get their pulses in the backward pass
-(`in_backward=True`). "LoRA" has PEFT's adapters of the same rank 8 on the same matrices, which stay
+trained. All other matrices are analog, a tile each unless --tiles gives their largest size, and get
+their pulses in the backward pass (`in_backward=True`). "16" reads weights of 16 bits. "LoRA" has PEFT's adapters of the same rank 8 on the same matrices, which stay
 as they are. "digital" trains all matrices by SGD. Blocks are checkpointed: their activations are
 computed again in the backward pass.
 
@@ -45,8 +46,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 RANK = 8
+SHORT = pl.IOParameters(weight_bits=16)
 CONFIGS: dict[str, pl.TileConfig] = {
     "LRTT": pl.LRTTConfig(rank=RANK, visible=pl.devices.SoftBounds()),
+    "LRTT 16": pl.LRTTConfig(
+        rank=RANK, visible=pl.devices.SoftBounds(), forward=SHORT, backward=SHORT
+    ),
     "SoftBounds": pl.SingleConfig(device=pl.devices.SoftBounds(cells="computed")),
 }
 LORA = ("LoRA float32", "LoRA bfloat16")
@@ -158,12 +163,13 @@ def fill(model: nn.Module, device: str) -> None:
             setattr(module, name, nn.Parameter(values, requires_grad=False))
 
 
-def analog(shape: Shape, what: str, device: str) -> Model:
+def analog(options: argparse.Namespace, what: str) -> Model:
     """An analog model without weights, whose tiles are on the device."""
-    model = on_meta(shape)
+    model = on_meta(SHAPES[options.shape])
     pl.convert_to_analog(
-        model.blocks, CONFIGS[what], seed=1, weight_scaling="abs_max", inplace=True, device=device
-    )
+        model.blocks, CONFIGS[what], seed=1, weight_scaling="abs_max", inplace=True,
+        device=options.device, max_input_size=options.tiles, max_output_size=options.tiles,
+    )  # fmt: skip
     return model
 
 
@@ -235,7 +241,7 @@ def continued(run: Run, options: argparse.Namespace, what: str, begin: float) ->
     pl.save(run.model, folder)
     say("saved", begin)
     expected = [run.step() for _ in range(EXTRA)], digest(run.model)
-    again = analog(run.model.shape, what, options.device)
+    again = analog(options, what)
     del run.model
     gc.collect()
     pl.load(again, folder)
@@ -253,7 +259,7 @@ def measure(options: argparse.Namespace, what: str) -> dict[str, Any]:
     begin = time.perf_counter()
     shape = SHAPES[options.shape]
     if what in CONFIGS:
-        model = analog(shape, what, options.device)
+        model = analog(options, what)
         say("converted", begin)
         fill(model, options.device)
     else:
@@ -313,6 +319,7 @@ def main() -> int:
     parser.add_argument("--what", nargs="+", choices=WHAT, default=["LRTT", *LORA])
     parser.add_argument("--rows", type=int, default=1)
     parser.add_argument("--tokens", type=int, default=2048)
+    parser.add_argument("--tiles", type=int, default=0, help="largest size of a tile; 0: any")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--device", default="cuda:0")

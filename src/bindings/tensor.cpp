@@ -317,12 +317,19 @@ OutputMatrix::OutputMatrix(py::handle out, int64_t rows, int64_t cols, const Inp
   if (out.is_none()) {
     allocate(rows, cols, like.isVector(), like.onHost(), context);
   } else {
-    useGiven(out, rows, cols, like, context);
+    const std::vector<int64_t> batch = {rows, cols};
+    useGiven(out, {batch.begin() + (like.isVector() ? 1 : 0), batch.end()}, like.ofTorch(), context);
+    PULSORA_CHECK(InputError, !overlap(view_, like.view()),
+                  "out shares memory with the input; pass another array");
   }
 }
 
-OutputMatrix::OutputMatrix(int64_t rows, int64_t cols, const Context &context) {
-  allocate(rows, cols, false, true, context);
+OutputMatrix::OutputMatrix(int64_t rows, int64_t cols, const Context &context, py::handle out) {
+  if (out.is_none()) {
+    allocate(rows, cols, false, true, context);
+  } else {
+    useGiven(out, {rows, cols}, false, context);
+  }
 }
 
 void OutputMatrix::allocate(int64_t rows, int64_t cols, bool squeezed, bool onHost,
@@ -342,14 +349,12 @@ void OutputMatrix::allocate(int64_t rows, int64_t cols, bool squeezed, bool onHo
   }
 }
 
-void OutputMatrix::useGiven(py::handle out, int64_t rows, int64_t cols, const InputMatrix &like,
+void OutputMatrix::useGiven(py::handle out, const std::vector<int64_t> &shape, bool ofTorch,
                             const Context &context) {
-  RawArray raw = readArray(out, "out", context, like.ofTorch() && isOfTorch(out));
+  RawArray raw = readArray(out, "out", context, ofTorch && isOfTorch(out));
   requireSameDevice(raw, "out", context);
-  const std::vector<int64_t> batch = {rows, cols};
-  const std::vector<int64_t> wanted(batch.begin() + (like.isVector() ? 1 : 0), batch.end());
-  PULSORA_CHECK(InputError, raw.shape == wanted, "out has shape ", describeShape(raw.shape),
-                "; it must be ", describeShape(wanted));
+  PULSORA_CHECK(InputError, raw.shape == shape, "out has shape ", describeShape(raw.shape),
+                "; it must be ", describeShape(shape));
   PULSORA_CHECK(
       InputError, raw.isFloat32 && raw.isWritable && raw.hasGaplessRows(),
       "out must be a writable, aligned float32 array with gapless rows; leave it out to get "
@@ -359,8 +364,6 @@ void OutputMatrix::useGiven(py::handle out, int64_t rows, int64_t cols, const In
                 "out is in host memory, but the tile is on cuda:", context.device,
                 "; leave it out to get a new array");
   view_ = raw.view<float>();
-  PULSORA_CHECK(InputError, !overlap(view_, like.view()),
-                "out shares memory with the input; pass another array");
   result_ = py::reinterpret_borrow<py::object>(out);
 }
 

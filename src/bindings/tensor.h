@@ -48,8 +48,8 @@ class OutputMatrix {
  public:
   OutputMatrix(py::handle out, int64_t rows, int64_t cols, const InputMatrix &like,
                const Context &context);
-  /// A new array in host memory, not squeezed.
-  OutputMatrix(int64_t rows, int64_t cols, const Context &context);
+  /// Not squeezed: the caller's `out`, or a new array in host memory.
+  OutputMatrix(int64_t rows, int64_t cols, const Context &context, py::handle out = py::none());
 
   MatrixView<float> view() const { return view_; }
   /// The finished array; for a tile on a GPU, host memory is filled here.
@@ -57,7 +57,7 @@ class OutputMatrix {
 
  private:
   void allocate(int64_t rows, int64_t cols, bool squeezed, bool onHost, const Context &context);
-  void useGiven(py::handle out, int64_t rows, int64_t cols, const InputMatrix &like,
+  void useGiven(py::handle out, const std::vector<int64_t> &shape, bool ofTorch,
                 const Context &context);
 
   py::object result_;

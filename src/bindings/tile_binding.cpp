@@ -74,8 +74,9 @@ void forwardAgain(SharedTile &self, py::handle x, py::handle out, py::handle fir
 }
 
 py::object backward(SharedTile &self, py::handle d, py::handle out, py::handle first, py::handle of,
-                    bool evaluation) {
-  const BatchPart part = readPart(first, of, evaluation);
+                    bool evaluation, bool takesInfinite) {
+  BatchPart part = readPart(first, of, evaluation);
+  part.takesInfinite = takesInfinite;
   const InputMatrix in = inputOf(self, d, "d");
   OutputMatrix dx(out, in.view().rows, self.xSize(), in, self.context());
   self.enqueue([in = in.view(), dx = dx.view(), part](Tile &tile) { tile.backward(in, dx, part); });
@@ -106,9 +107,10 @@ py::dict calibrate(SharedTile &self, py::handle pulses) {
   return fromMap(self.run([&](Tile &tile) { return tile.calibrate(pairs); }));
 }
 
-py::object getWeights(SharedTile &self) {
-  OutputMatrix weights(self.dSize(), self.xSize(), self.context());
+py::object getWeights(SharedTile &self, py::handle out) {
+  OutputMatrix weights(self.dSize(), self.xSize(), self.context(), out);
   self.run([&](Tile &tile) { tile.getWeights(weights.view()); });
+  if (!self.context().onCpu()) detail::cudaFinish(self.context());
   return weights.result(self.context());
 }
 
@@ -290,12 +292,12 @@ void bindTile(py::module_ &module) {
            arg("of") = py::none(), arg("evaluation") = false)
       .def("forward_again", &forwardAgain, arg("x"), arg("out"), arg("first_sample"), arg("of") = 0)
       .def("backward", &backward, arg("d"), arg("out") = py::none(), arg("first") = 0,
-           arg("of") = py::none(), arg("evaluation") = false)
+           arg("of") = py::none(), arg("evaluation") = false, arg("takes_infinite") = false)
       .def("update", &update, arg("x"), arg("d"), arg("lr"))
       .def("end_batch", &endBatch, arg("lr"))
       .def("follow", &follow, arg("master"))
       .def("calibrate", &calibrate, arg("pulses"))
-      .def("get_weights", &getWeights)
+      .def("get_weights", &getWeights, arg("out") = py::none())
       .def("set_weights", &setWeights, arg("weights"))
       .def("arrays",
            [](SharedTile &self) { return self.run([](Tile &tile) { return tile.arrayNames(); }); })

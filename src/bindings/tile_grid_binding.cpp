@@ -23,8 +23,9 @@ void forward(const Grid &self, py::handle x, py::handle out, py::handle first, p
 }
 
 void backward(const Grid &self, py::handle d, py::handle out, py::handle first, py::handle of,
-              bool evaluation) {
-  const BatchPart part = readPart(first, of, evaluation);
+              bool evaluation, bool takesInfinite) {
+  BatchPart part = readPart(first, of, evaluation);
+  part.takesInfinite = takesInfinite;
   const InputMatrix in = self->input(d, "d");
   OutputMatrix dx(out, in.view().rows, self->inputs(), in, self->context());
   SharedGrid::enqueue(self, [in = in.view(), dx = dx.view(), part](TileGrid &grid) {
@@ -150,7 +151,7 @@ void bindTileGrid(py::module_ &module) {
       .def("forward", &forward, arg("x"), arg("out"), arg("first") = 0, arg("of") = py::none(),
            arg("evaluation") = false)
       .def("backward", &backward, arg("d"), arg("out"), arg("first") = 0, arg("of") = py::none(),
-           arg("evaluation") = false)
+           arg("evaluation") = false, arg("takes_infinite") = false)
       .def("update", &update, arg("x"), arg("d"), arg("lr"), arg("tiles") = py::none())
       .def("end_batch", &endBatch, arg("lr"), arg("tiles") = py::none())
       .def("follow", &follow, arg("master"))

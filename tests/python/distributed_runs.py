@@ -6,7 +6,9 @@ all runs together; FOLDER/<rank>.json then says what each rank came to.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
 import json
 import os
 import sys
@@ -19,8 +21,10 @@ from torch import distributed as dist
 
 import distributed_cases as cases
 import distributed_refusals
+import pulsora as pl
 from distributed_models import World, data, mlp, outcome, train
 from pulsora import distributed
+from pulsora.nn import AnalogLinear
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +51,19 @@ def sharded_cells(world: World) -> list[list[int]]:
     if world.rank == 0:
         torch.save(model.state_dict(), world.folder / "sharded.pt")
     return [before, [tile.memory_bytes for tile in array]]
+
+
+def chosen(world: World) -> dict[str, Any]:
+    """Large layers whose pulses are shared by choice: from how many rows on, and the table."""
+    configs = pl.SingleConfig(), pl.LRTTConfig(rank=2, transfer_every=1), pl.IdealConfig()
+    layers = [AnalogLinear(420, 420, seed=n, config=each) for n, each in enumerate(configs)]
+    model = torch.nn.Sequential(*layers, AnalogLinear(420, 3, seed=9)).to(world.device)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        distributed.prepare(model, verbose=True)
+    updates = [model._pulsora_process_group.updates.get(id(each.tiles)) for each in model]
+    least = [each and list(each.least) for each in updates]
+    return {"least": least, "table": printed.getvalue(), "states": outcome(model)}
 
 
 def begin(world: World) -> None:
@@ -77,6 +94,8 @@ def run_all(world: World) -> dict[str, Any]:
         found["recorded"][run.__name__] = run(recording), recording.recorded
     found["evaluated"] = evaluated(world)
     found["sharded cells"] = sharded_cells(world)
+    if world.size == 2:
+        found["chosen"] = chosen(world)
     if world.size == 2 and world.device == "cpu":
         found["refusals"] = distributed_refusals.refusals(world.rank)
     return found

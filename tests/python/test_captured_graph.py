@@ -42,9 +42,9 @@ def test_property_37_replays_of_a_step_are_the_plain_loop(config: pl.TileConfig)
                 loss.backward()
                 optimizer.step()
         for number in range(WARM_UP, WARM_UP + 9):
+            for into, given in zip((x, target), batch_of(number, "cuda"), strict=True):
+                into.copy_(given)
             if model is models[0]:
-                for into, given in zip((x, target), batch_of(number, "cuda"), strict=True):
-                    into.copy_(given)
                 graph.replay()
                 found.append(loss.detach().clone())
             else:

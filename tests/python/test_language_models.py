@@ -16,7 +16,7 @@ import language_models
 @pytest.mark.parametrize("what", ["LRTT", "SoftBounds", "digital float32"])
 def test_a_model_learns_a_batch_and_goes_on_after_it_was_saved(what: str, tmp_path: Path) -> None:
     options = argparse.Namespace(
-        shape="small", rows=1, tokens=24, steps=5, lr=0.1, device="cpu", again=tmp_path
+        shape="small", rows=1, tokens=24, tiles=0, steps=5, lr=0.1, device="cpu", again=tmp_path
     )
     found = language_models.measure(options, what)
     assert found["losses"][-1] < found["losses"][0] - 0.3

@@ -127,30 +127,6 @@ def test_a_step_that_is_left_out_changes_nothing(device: str) -> None:
     assert not torch.equal(model[0].get_weights()[0], tiles[0])
 
 
-@pytest.mark.parametrize("config", [pl.MixedPrecisionConfig(), pl.InferenceConfig()])
-def test_torch_s_weights_get_no_infinite_gradients_outside_float16(config: pl.TileConfig) -> None:
-    model = model_of("cpu", config)
-    y = model(batch_of(0, "cpu")[0])
-    with pytest.raises(pl.InputError, match="every value must be finite"):
-        y.backward(torch.full_like(y, torch.inf))
-
-
-@pytest.mark.parametrize("config", [pl.SingleConfig(), pl.InferenceConfig()])
-def test_infinite_gradients_in_float16_pass_frozen_layers(config: pl.TileConfig) -> None:
-    """So that a scaler finds them in the layers before."""
-    frozen = pl.nn.AnalogLinear(6, 8, config=config, seed=1)
-    frozen.requires_grad_(requires_grad=False)
-    x = torch.ones(2, 6, requires_grad=True)
-    with torch.autocast("cpu", torch.float16):
-        y = frozen(x)
-    y.backward(torch.full_like(y, torch.inf))
-    assert x.grad is not None
-    assert not x.grad.isfinite().any()
-    y = frozen(x)
-    with pytest.raises(pl.InputError, match="every value must be finite"):
-        y.backward(torch.full_like(y, torch.inf))
-
-
 def test_a_scaler_that_is_off_is_none() -> None:
     models = [model_of("cpu") for _ in range(2)]
     off = torch.amp.GradScaler("cpu", enabled=False)

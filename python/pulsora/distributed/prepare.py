@@ -12,7 +12,8 @@ from torch import nn
 from pulsora._internal.checks import require_at_least
 from pulsora.distributed.agreement import timeout_of
 from pulsora.distributed.process_group import ProcessGroup
-from pulsora.distributed.sharded_update import rows_to_shard
+from pulsora.distributed.rates import choose_least_rows, table
+from pulsora.distributed.sharded_update import may_share
 from pulsora.distributed.states import states
 from pulsora.nn.autograd.analog_parameter import AnalogParameter
 from pulsora.nn.base import AnalogModule
@@ -39,6 +40,7 @@ def prepare(
     weights: str = "all",
     reshard_after_forward: bool = True,
     group: dist.ProcessGroup | None = None,
+    verbose: bool = False,
 ) -> nn.Module:
     """Makes the processes of torch.distributed train one model, with the bits of one process.
 
@@ -55,8 +57,8 @@ def prepare(
         check_every: Number of optimiser steps between comparisons of all states; 0 for never.
         updates: Which ranks make the pulses of a layer. 'all': every rank, for all tiles. 'shared':
             every rank for some layers, or some tiles of layers, whose states it sends to others.
-            'auto': shared where that is faster, in large layers of pulsed cells, and large batches;
-            in plain steps only in layers of one array per tile. The results are equal.
+            'auto': shared in large layers of pulsed cells, for batches of so many rows that it is
+            faster: pulses and messages are timed here. The results are equal.
         cells: Which ranks store the parameters of cells. 'all': every rank, of all tiles.
             'sharded': each rank those of the tiles that it pulses, and pulses are shared in all
             layers. The results are equal.
@@ -68,6 +70,8 @@ def prepare(
             backward reads, and gathered twice. That is less memory; False is fewer messages.
         group: The processes; by default all, in a new group, so that messages of analog layers do
             not mix with others. It has the timeout of the default group.
+        verbose: Whether rank 0 prints what was timed for updates = 'auto', and from how many rows
+            of a batch on the pulses of each layer are shared.
 
     Returns:
         The model itself.
@@ -98,12 +102,11 @@ def prepare(
         loss=loss,
         batch_dim=batch_dim,
         check_every=check_every,
-        shared={
-            name: least
+        shared=[
+            name
             for name, layer in layers.items()
-            if (least := rows_to_shard(layer.tiles, "shared" if shards_cells else updates))
-            is not None
-        },
+            if may_share(layer.tiles, "shared" if shards_cells else updates)
+        ],
         shards_cells=shards_cells,
         shards_weights=weights == "sharded",
         reshards=reshard_after_forward,
@@ -119,6 +122,11 @@ def prepare(
     process_group.agreement.require_equal(
         states(model, layers, own), "the state", "write or load the same weights on every rank"
     )
+    if updates == "auto" and not shards_cells:
+        times = choose_least_rows(process_group.updates.values(), process_group.group)
+        if verbose and process_group.rank == 0:
+            arrays = {name: layer.tiles for name, layer in layers.items()}
+            print(table(times, arrays, process_group.size))
     set_names((name, layer.tiles) for name, layer in layers.items())
     for layer in layers.values():
         layer.tiles.process_group = process_group

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from pulsora.distributed.sharded_update import LeastRows
     from pulsora.nn.tiles.patches import Patches
     from pulsora.nn.tiles.tile_array import TileArray
 
@@ -55,8 +54,7 @@ class ProcessGroup(SingleProcess):
             batch.
         batch_dim: The dimension of the rows in the model's first input.
         check_every: Number of steps between comparisons of states; 0 for never.
-        shared: Least numbers of rows for which ranks share the pulses of an array, by its name;
-            every rank makes all pulses of other arrays.
+        shared: Names of arrays whose pulses ranks share; every rank makes all pulses of others.
         shards_cells: Whether each rank stores the cells of the tiles that it pulses alone.
         shards_weights: Whether each rank stores the weights of the tiles that it pulses alone.
         reshards: Whether sharded weights are freed between forward and backward reads.
@@ -73,7 +71,7 @@ class ProcessGroup(SingleProcess):
         loss: str,
         batch_dim: int,
         check_every: int,
-        shared: Mapping[str, LeastRows],
+        shared: Sequence[str],
         shards_cells: bool,
         shards_weights: bool,
         reshards: bool,
@@ -101,7 +99,7 @@ class ProcessGroup(SingleProcess):
         self._digests = digests
         some = {name: arrays[name] for name in shared if self.size > 1}
         self.updates = {
-            id(some[name]): ShardedUpdate(some[name], tiles, self.rank, shared[name])
+            id(some[name]): ShardedUpdate(some[name], tiles, self.rank)
             for name, tiles in zip(some, shares(list(some.values()), self.size), strict=True)
         }
         self.weights = ShardedWeights(
@@ -305,7 +303,7 @@ class ProcessGroup(SingleProcess):
         if array in self.weights:
             return update.tiles[self.rank]
         least = update.least.recorded if self._records() else update.least.plain
-        return None if gated or least is None or rows < least else update.tiles[self.rank]
+        return None if gated or rows < least else update.tiles[self.rank]
 
     def exchange(self, array: object) -> None:
         """Begins to exchange changes of tiles, unless a step is recorded; `stepped` waits."""

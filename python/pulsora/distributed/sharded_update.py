@@ -14,11 +14,10 @@ if TYPE_CHECKING:
 
     from pulsora.nn.tiles.tile_array import TileArray
 
-__all__ = ["LeastRows", "ShardedUpdate", "rows_to_shard", "shares"]
+__all__ = ["LeastRows", "ShardedUpdate", "may_share", "shares"]
 
 _CELLS = 1 << 17
-_ROWS = 256
-"""Cells of a layer, and rows, above which pulses outlast messages (docs/howto/distributed.md)."""
+"""Cells of a layer below which messages outlast pulses (docs/howto/distributed.md)."""
 _BALANCED = 1.1
 """Largest load of a process, relative to the mean, where layers are not divided."""
 
@@ -27,30 +26,27 @@ class LeastRows(NamedTuple):
     """The least numbers of rows for which processes share pulses.
 
     Attributes:
-        plain: In plain steps, whose messages pass through the host; None for never.
+        plain: In plain steps, whose messages pass through the host.
         recorded: In recorded steps.
     """
 
-    plain: int | None
-    recorded: int
+    plain: int = 0
+    recorded: int = 0
 
 
-def rows_to_shard(array: TileArray, updates: str) -> LeastRows | None:
-    """Returns the least rows for which processes share the pulses of a layer; None for never.
+def may_share(array: TileArray, updates: str) -> bool:
+    """Returns whether processes may share the pulses of a layer.
 
     Args:
         array: The tiles of the layer.
-        updates: 'all' for never, 'shared' for always, 'auto' where pulses take longer than
-            messages. That excludes weights in floating point, which change by one product, and in
-            plain steps layers with adapters, whose visible cells change only at transfers.
+        updates: 'all' for never, 'shared' for always, 'auto' for layers so large that their pulses
+            may take longer than messages. That excludes weights in floating point, which change by
+            one product.
     """
     if updates == "all" or array.facts.digital_weight:
-        return None
-    if updates == "shared":
-        return LeastRows(0, 0)
-    if array.shape[0] * array.shape[1] < _CELLS or not array.facts.written:
-        return None
-    return LeastRows(_ROWS if array.facts.pulses_written else None, _ROWS)
+        return False
+    is_large = array.shape[0] * array.shape[1] >= _CELLS and bool(array.facts.written)
+    return updates == "shared" or is_large
 
 
 def shares(arrays: Sequence[TileArray], size: int) -> list[list[list[int]]]:
@@ -81,21 +77,19 @@ class ShardedUpdate:
         array: The tiles.
         tiles: Numbers of the tiles of each process.
         process: The number of this process.
-        least: Least numbers of rows for which pulses are shared.
 
     Attributes:
+        array: The tiles.
         tiles: Numbers of the tiles of each process.
         least: Least numbers of rows for which pulses are shared.
         sizes: Numbers of floats in the tensors that updates change, for each process.
     """
 
-    def __init__(
-        self, array: TileArray, tiles: list[list[int]], process: int, least: LeastRows
-    ) -> None:
-        self._array = array
+    def __init__(self, array: TileArray, tiles: list[list[int]], process: int) -> None:
+        self.array = array
         self._process = process
         self.tiles = tiles
-        self.least = least
+        self.least = LeastRows()
         self._owners = [owner for owner, own in enumerate(tiles) if own]
         self._message = torch.empty(0)
         self._rows: list[Tensor] = []
@@ -105,13 +99,13 @@ class ShardedUpdate:
         """Frees the cells of tiles that other processes pulse."""
         for process, tiles in enumerate(self.tiles):
             if process != self._process:
-                self._array.together.compute_cells(tiles)
+                self.array.together.compute_cells(tiles)
 
     def release_other_weights(self) -> None:
         """Frees the weights of tiles that other processes pulse, until `gather` brings them."""
         for process, tiles in enumerate(self.tiles):
             if process != self._process and tiles:
-                self._array.together.release_weights(tiles)
+                self.array.together.release_weights(tiles)
 
     def gather(
         self, group: dist.ProcessGroup | None
@@ -133,10 +127,10 @@ class ShardedUpdate:
 
     def exchange(self, group: dist.ProcessGroup | None) -> Callable[[], None]:
         """Sends changes of this process's tiles; the returned function receives all others."""
-        whole, mine = self._array.together, self._process
+        whole, mine = self.array.together, self._process
         sizes = [whole.changes_size(tiles) for tiles in self.tiles]
         kept = self._message
-        if not self._rows or len(kept) != max(sizes) or kept.device != self._array.device:
+        if not self._rows or len(kept) != max(sizes) or kept.device != self.array.device:
             # Kept between steps, because allocating memory would take as long as a message.
             self._message, self._rows = self._messages(max(sizes))
         rows = self._rows
@@ -148,14 +142,14 @@ class ShardedUpdate:
             work.wait()
             for process in self._owners:
                 if process != mine:
-                    whole = self._array.together
+                    whole = self.array.together
                     whole.unpack_changes(self.tiles[process], rows[process][: sizes[process]])
 
         return receive
 
     def _messages(self, size: int) -> tuple[Tensor, list[Tensor]]:
         """Returns memory for this process's message, and for the messages of all processes."""
-        device = self._array.device
+        device = self.array.device
         message = torch.empty(size, device=device)
         if len(self._owners) > 1:
             return message, list(torch.empty(len(self.tiles), size, device=device))
@@ -182,20 +176,20 @@ class ShardedUpdate:
     def pack(self, message: Tensor) -> None:
         """Writes the tensors that updates have changed in this process's tiles."""
         if mine := self.tiles[self._process]:
-            self._array.together.pack_changes(mine, message, numbers=False)
+            self.array.together.pack_changes(mine, message, numbers=False)
 
     def unpack(self, process: int, message: Tensor) -> None:
         """Reads what `pack` wrote in another process."""
         if process != self._process and (tiles := self.tiles[process]):
-            self._array.together.unpack_changes(tiles, message, numbers=False)
+            self.array.together.unpack_changes(tiles, message, numbers=False)
 
     def numbers(self) -> list[int]:
         """Returns the numbers of this process's tiles that the host keeps."""
-        return self._array.together.changed_numbers(self.tiles[self._process])
+        return self.array.together.changed_numbers(self.tiles[self._process])
 
     def restore(self, process: int, numbers: Sequence[int]) -> None:
         """Takes over the numbers of another process."""
-        self._array.together.restore_numbers(self.tiles[process], numbers)
+        self.array.together.restore_numbers(self.tiles[process], numbers)
 
 
 def _spread(work: list[int], size: int) -> tuple[list[int], int]:

@@ -283,9 +283,10 @@ class AnalogModule(WeightCarrier):
             raise ValueError(f"weights have shape {list(weight.shape)}; expected {list(expected)}")
         if bias is not None:
             require_written("bias", bias, (rows,))
-        wanted = weight.detach().float().cpu()
+        place = self.tiles.device
+        wanted = weight.detach().to(place).float()
         if self.analog_bias and bias is not None:
-            wanted = torch.cat([wanted, bias.detach().float().cpu()[:, None]], dim=1)
+            wanted = torch.cat([wanted, bias.detach().to(place).float()[:, None]], dim=1)
         return wanted
 
     def _take(self, weight: Tensor, bias: Tensor | None) -> None:

@@ -164,6 +164,7 @@ class Tile(StatefulTile):
         first: int = 0,
         of: int | None = None,
         evaluation: bool = False,
+        takes_infinite: bool = False,
     ) -> Array:
         """Reads dx = W^T d through the backward periphery.
 
@@ -173,11 +174,13 @@ class Tile(StatefulTile):
             first: Number of the first row of d in the mini-batch.
             of: Number of rows of the whole mini-batch.
             evaluation: Whether the read is part of an evaluation, as in forward().
+            takes_infinite: Whether a row of d with values that are not finite is no error, but has
+                results that are NaN, as gradients that a `GradScaler` scaled too much.
 
         Returns:
             dx [m, x_size] or [x_size], or `out`.
         """
-        return self._core.backward(d, out, first, of, evaluation)
+        return self._core.backward(d, out, first, of, evaluation, takes_infinite)
 
     def update(self, x: Array, d: Array, lr: float, *, end_of_batch: bool = True) -> None:
         """One step of gradient descent by pulses: W <- W - lr d^T x for a batch, in expectation.

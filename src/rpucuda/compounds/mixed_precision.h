@@ -64,16 +64,18 @@ struct LagTaker {
   float *out;             // [visits, cols]
 
   PULSORA_HD void operator()(int64_t i) const {
-    const int64_t v = i / digital.cols;
+    // A piece has fewer elements than 2^32, whose divisions take a quarter of those of 64 bits.
+    const int64_t v = static_cast<uint32_t>(i) / static_cast<uint32_t>(digital.cols);
     const int64_t col = i - v * digital.cols;
-    float &number = digital(rows.line(v), col);
-    const float lag = master.data ? master(rows.line(v), col) - number : number;
-    float units = pulsora::floor(pulsora::abs(lag) / unit);
-    units = fault && *fault ? 0.0f : pulsora::min(units, most);
-    if (units == 0.0f) {
+    const int64_t row = rows.line(v);
+    float &number = digital(row, col);
+    const float lag = master.data ? master(row, col) - number : number;
+    const float size = pulsora::abs(lag);
+    if (size < unit || (fault && *fault)) {  // a quotient that is rounded stays below 1 then
       out[i] = 0.0f;
       return;
     }
+    const float units = pulsora::min(pulsora::floor(size / unit), most);
     const float change = lag > 0.0f ? units * unit : -(units * unit);
     number = master.data ? number + change : number - change;
     const float pulses = perUnit > 0.0f ? whole(units * perUnit, v, col) : units;

@@ -138,6 +138,13 @@ PULSORA_HD float prepareRow(const InputStage &s, int64_t i, VectorView<const flo
   return scale;
 }
 
+/// Makes the results of row i NaN, and returns the scale that does so.
+PULSORA_HD float spoilRow(const RowState &state, int64_t i) {
+  state.scale[i] = kNaN;
+  if (state.worstScale) state.worstScale[i] = kNaN;
+  return kNaN;
+}
+
 PULSORA_HD void measureRow(const InputStage &s, int64_t i, VectorView<const float> row) {
   prepareRow(s, i, row, reducedRow<reduce::AbsLargest>(row));
 }
@@ -180,7 +187,7 @@ struct QuietInput {
 };
 
 /// The scales of a whole mini-batch under average_abs_max; one sequential call, because each
-/// sample's mean follows from the one before.
+/// sample's mean follows from the one before. A row whose scale is NaN counts as zeros.
 struct AverageScales {
   float *scale;  // in: absolute maxima; out: scales
   int64_t rows;
@@ -193,8 +200,9 @@ struct AverageScales {
     if (nonfiniteFlag && *nonfiniteFlag) return;
     float running = *mean;
     for (int64_t i = 0; i < rows; ++i) {
-      running = runningMean(running, scale[i], decay);
-      scale[i] = running;
+      const bool isSpoilt = scale[i] != scale[i];
+      running = runningMean(running, isSpoilt ? 0.0f : scale[i], decay);
+      scale[i] = isSpoilt ? kNaN : running;
     }
     if (isKept) *mean = running;
   }

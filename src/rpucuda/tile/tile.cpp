@@ -99,7 +99,7 @@ void Tile::requireForward(MatrixView<const float> x, MatrixView<const float> y) 
 
 void Tile::read(const Context &context, MatrixView<const float> x, MatrixView<float> y,
                 const Counters &counters) {
-  impl_->flagNonfiniteRead(impl_->config.forward, x);
+  impl_->flagNonfiniteRead(context, impl_->config.forward, x);
   impl_->device->forward(context, x, y, counters);
   impl_->compensation->apply(context, y);
   requireFiniteResult(context, y, "y");
@@ -108,21 +108,25 @@ void Tile::read(const Context &context, MatrixView<const float> x, MatrixView<fl
 void Tile::backward(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part) {
   requireShape(d, anyBatch(), {"d_size", dSize()}, "d", "backward");
   requireShape(dx, batchOf(d), {"x_size", xSize()}, "dx", "backward");
-  if (impl_->context.onCpu()) requireFinite(impl_->context, d, "d");
+  if (impl_->context.onCpu() && !part.takesInfinite) requireFinite(impl_->context, d, "d");
   backwardChecked(d, dx, part, false);
 }
 
 void Tile::backwardChecked(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part,
                            bool adds) {
-  impl_->readPart(Pass::Backward, d, "d", part,
-                  [&](const Context &context, const Counters &counters, const RowRange &rows) {
-                    impl_->readInto(context, rows.of(dx), adds, [&](MatrixView<float> to) {
-                      impl_->flagNonfiniteRead(impl_->config.backward, rows.of(d));
-                      impl_->device->backward(
-                          context, impl_->compensation->scaled(context, rows.of(d)), to, counters);
-                      requireFiniteResult(context, to, "dx");
-                    });
-                  });
+  const FiniteRows finite(impl_->context, d, part.takesInfinite);
+  const auto read = [&](const Context &given, const Counters &counters, const RowRange &rows) {
+    Context context = given;
+    if (part.takesInfinite) context.nonfiniteFlag = nullptr;
+    const MatrixView<const float> in = rows.of(finite.view());
+    impl_->readInto(context, rows.of(dx), adds, [&](MatrixView<float> to) {
+      impl_->flagNonfiniteRead(context, impl_->config.backward, in);
+      impl_->device->backward(context, impl_->compensation->scaled(context, in), to, counters);
+      requireFiniteResult(context, to, "dx");
+    });
+  };
+  impl_->readPart(Pass::Backward, finite.view(), "d", part, read);
+  finite.spoil(dx);
 }
 
 void Tile::update(MatrixView<const float> x, MatrixView<const float> d, float lr, BatchEnd end,

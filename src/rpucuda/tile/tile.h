@@ -25,10 +25,14 @@ using Pause = std::function<void()>;
 /// An `evaluation` changes nothing that a training depends on: it is not counted, and has random
 /// numbers of its own, which follow from the counters and from the number of samples that
 /// evaluations have read since these last changed (evaluationSample()).
+///
+/// A backward read that `takesInfinite` makes the results of a row NaN if a value of it is not
+/// finite, and reads zeros in its place. For other reads such a value is an error.
 struct BatchPart {
   int64_t first = 0;
   int64_t of = -1;
   bool evaluation = false;
+  bool takesInfinite = false;
 
   int64_t size(int64_t rows) const { return of < 0 ? rows : of; }
   bool isWhole(int64_t rows) const { return first == 0 && size(rows) == rows; }

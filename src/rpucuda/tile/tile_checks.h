@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "core/backend.h"
 #include "core/check.h"
@@ -91,6 +92,38 @@ inline void requireFinite(const Context &context, MatrixView<const float> a, con
       InputError, bad.empty(), bad,
       "; every value must be finite (is the training diverging? lower the learning rate)");
 }
+
+/// Inputs of a read that may `takeInfinite` values (BatchPart). On the CPU, rows with such values
+/// are zeros here; a GPU's reads deal with them.
+class FiniteRows {
+ public:
+  FiniteRows(const Context &context, MatrixView<const float> in, bool takeInfinite) : view_(in) {
+    if (!takeInfinite || !context.onCpu() || std::isfinite(absMax(context, in))) return;
+    values_.assign(static_cast<size_t>(in.size()), 0.0f);
+    for (int64_t i = 0; i < in.rows; ++i) {
+      if (std::isfinite(absMax(context, in.block(i, 0, 1, in.cols)))) {
+        for (int64_t j = 0; j < in.cols; ++j) values_[static_cast<size_t>(i * in.cols + j)] = in(i, j);
+      } else {
+        bad_.push_back(i);
+      }
+    }
+    view_ = rowMajor<const float>(values_.data(), in.rows, in.cols);
+  }
+  FiniteRows(const FiniteRows &) = delete;
+  FiniteRows &operator=(const FiniteRows &) = delete;
+
+  MatrixView<const float> view() const { return view_; }
+  /// Makes the results of rows with such values NaN.
+  void spoil(MatrixView<float> out) const {
+    for (const int64_t i : bad_)
+      for (int64_t j = 0; j < out.cols; ++j) out(i, j) = kNaN;
+  }
+
+ private:
+  std::vector<float> values_;
+  std::vector<int64_t> bad_;
+  MatrixView<const float> view_;
+};
 
 /// InputError, on the CPU, if a read of finite inputs has overflowed.
 inline void requireFiniteResult(const Context &context, MatrixView<const float> out,

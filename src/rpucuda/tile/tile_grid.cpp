@@ -133,10 +133,10 @@ void TileGrid::forEachOf(const Numbers &tiles, const Call &call) {
 
 template <class Read>
 void TileGrid::readAll(MatrixView<const float> in, const char *name, Side &from,
-                       MatrixView<float> out, Side &to, const Read &read) {
+                       MatrixView<float> out, Side &to, const BatchPart &part, const Read &read) {
   requireShape(in, anyBatch(), {from.name, from.size}, name, "a read of a grid");
   requireShape(out, batchOf(in), {to.name, to.size}, "the result", "a read of a grid");
-  if (context().onCpu()) requireFinite(context(), in, name);
+  if (context().onCpu() && !part.takesInfinite) requireFinite(context(), in, name);
   Context own = context();
   const ScratchOperation operation(own);
   const std::vector<MatrixView<const float>> inputs = blocksOf(own, in, from);
@@ -170,14 +170,14 @@ void TileGrid::addReads(const std::vector<MatrixView<const float>> &inputs, cons
 }
 
 void TileGrid::forward(MatrixView<const float> x, MatrixView<float> y, const BatchPart &part) {
-  readAll(x, "x", inputs_, y, outputs_,
+  readAll(x, "x", inputs_, y, outputs_, part,
           [&](Tile &tile, MatrixView<const float> in, MatrixView<float> out, bool adds) {
             tile.forwardChecked(in, out, part, adds);
           });
 }
 
 void TileGrid::backward(MatrixView<const float> d, MatrixView<float> dx, const BatchPart &part) {
-  readAll(d, "d", outputs_, dx, inputs_,
+  readAll(d, "d", outputs_, dx, inputs_, part,
           [&](Tile &tile, MatrixView<const float> in, MatrixView<float> out, bool adds) {
             tile.backwardChecked(in, out, part, adds);
           });

@@ -130,7 +130,7 @@ class TileGrid final {
   void requirePacked(const Numbers &tiles, int64_t size, ChangedParts parts) const;
   template <class Read>
   void readAll(MatrixView<const float> in, const char *name, Side &from, MatrixView<float> out,
-               Side &to, const Read &read);
+               Side &to, const BatchPart &part, const Read &read);
   template <class Read>
   void addReads(const std::vector<MatrixView<const float>> &inputs, const Side &from,
                 MatrixView<float> out, const Side &to, const Read &read);

@@ -319,10 +319,11 @@ struct Tile::Impl {
   void clearNonfinite() {
     if (!context.onCpu()) detail::fillZero(context, context.nonfiniteFlag, nonfiniteFlag.bytes());
   }
-  /// On a GPU, sets the non-finite flag for inputs of a read that are not finite, unless the
-  /// periphery does so.
-  void flagNonfiniteRead(const IOParameters &periphery, MatrixView<const float> in) const {
-    if (!context.onCpu() && periphery.is_perfect) detail::cudaCheckFinite(context, in);
+  /// On a GPU, sets the context's non-finite flag, if it has one, for inputs of a read that are not
+  /// finite, unless the periphery does so.
+  static void flagNonfiniteRead(const Context &context, const IOParameters &periphery,
+                                MatrixView<const float> in) {
+    if (!context.onCpu() && context.nonfiniteFlag && periphery.is_perfect) detail::cudaCheckFinite(context, in);
   }
 
  private:

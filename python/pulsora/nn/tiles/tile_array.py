@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from pulsora import _core
@@ -16,7 +16,7 @@ from pulsora.nn.tiles.partition import configs_of_columns, even_slices, tiles_of
 from pulsora.nn.tiles.patches import Patches
 from pulsora.nn.tiles.separate_tiles import replayed
 from pulsora.nn.tiles.stateful_array import StatefulArray
-from pulsora.nn.tiles.tile_read import ReadPosition, read
+from pulsora.nn.tiles.tile_read import ReadPosition, as_taken, read
 from pulsora.nn.tiles.weight_scaling import require_finite_weights, require_scales
 from pulsora.tile import Tile
 from pulsora.tile.clipping import confined
@@ -24,7 +24,6 @@ from pulsora.tile.clipping import confined
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from numpy.typing import NDArray
     from torch import Tensor
 
     from pulsora.config import TileConfig
@@ -268,25 +267,16 @@ class TileArray(StatefulArray):
         """Reads dx [m, groups * in_features] = W^T d for d [m, out_features] through the periphery.
 
         `position` is the position of the forward read. `is_temporary` is for `read`. Values of d
-        that are not finite are errors on the CPU, or with `takes_infinite` make their rows NaN.
+        that are not finite are errors, on a GPU of a later call, or with `takes_infinite` make
+        their rows NaN.
         """
         position = position or ReadPosition(BatchShard((len(d),)))
         d = d if self.scales is None else d * self.scales
         columns = self.groups * self.shape[1]
         lines = d.detach().contiguous()
+        back = functools.partial(self.whole.backward, takes_infinite=takes_infinite)
         with self.process_group.reading(self, backward=True):
-
-            def made(lines: Tensor) -> Tensor:
-                back = self.whole.backward
-                return read(back, lines, columns, position, is_temporary=is_temporary)
-
-            try:
-                return made(lines)
-            except _core.InputError:  # nothing has changed
-                bad = ~lines.isfinite().all(1, keepdim=True)
-                if not takes_infinite or not bad.any():
-                    raise
-                return made(lines.masked_fill(bad, 0.0)).masked_fill(bad, torch.nan)
+            return read(back, lines, columns, position, is_temporary=is_temporary)
 
     def prepared(self, pairs: Sequence[Pair]) -> list[TileSamples]:
         """Prepares pairs (x, d) for an update; pairs of few samples are concatenated."""
@@ -306,10 +296,9 @@ class TileArray(StatefulArray):
         """
         self.require_weights()
         self.process_group.require_gathered(self)
-        values = np.empty(self.shape, np.float32)
+        weights = torch.empty(self.shape, device=self.device)
         for row, col, tile in self.parts():
-            values[row, col] = tile.weights
-        weights = torch.from_numpy(values).to(self.device)
+            tile._core.get_weights(as_taken(weights[row, col]))  # noqa: SLF001 - without a copy
         return weights if self.scales is None else weights * self.scales[:, None]
 
     def set_weights(self, weights: Tensor, scales: Tensor | None = None) -> None:
@@ -324,17 +313,17 @@ class TileArray(StatefulArray):
             StateError: if other processes have weights of these tiles.
         """
         matrix, scales = self._in_cells(weights, scales)
-        self.scales = None if scales is None else scales.to(self.device)
+        self.scales = scales
         self.changes += 1
         for row, col, tile in self.parts():
-            tile._core.set_weights(matrix[row, col])  # noqa: SLF001 - without Tile's warning
+            tile._core.set_weights(as_taken(matrix[row, col]))  # noqa: SLF001 - no warning
         self.awaits_weights = False
 
     def confined(self, weights: Tensor) -> list[Confined]:
         """Returns for each tile which of the weights `set_weights` would confine to bounds."""
         matrix, _ = self._in_cells(weights, None)
         return [
-            confined(tile._core, matrix[row, col])  # noqa: SLF001
+            confined(tile._core, matrix[row, col].numpy(force=True))  # noqa: SLF001
             for row, col, tile in self.parts()
         ]
 
@@ -345,22 +334,20 @@ class TileArray(StatefulArray):
             off, wanted = off / self.scales[:, None], wanted / self.scales[:, None]
         return float(off.square().sum()) > 0.005 * float(wanted.square().sum())
 
-    def _in_cells(
-        self, weights: Tensor, scales: Tensor | None
-    ) -> tuple[NDArray[np.float32], Tensor | None]:
-        """Returns checked weights as they go to the cells, and their scales."""
+    def _in_cells(self, weights: Tensor, scales: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Returns checked weights as they go to the cells, and their scales, on the tiles' device."""
         self.process_group.require_gathered(self)
         if tuple(weights.shape) != self.shape:
             raise ValueError(
                 f"weights have shape {list(weights.shape)}; expected {list(self.shape)}"
             )
         # Scales follow from the weights, and are plain tensors whatever class the weights have.
-        wanted = weights.detach().float().cpu().as_subclass(torch.Tensor)
+        wanted = weights.detach().to(self.device).float().as_subclass(torch.Tensor)
         require_finite_weights(wanted, "every weight must be finite")
         if scales is None and self.scaling is not None:
             scales = self.scaling.scales(wanted)
         if scales is not None:
-            scales = require_scales(scales.detach().float().cpu(), self.shape[0])
+            scales = require_scales(scales.detach().to(self.device).float(), self.shape[0])
             wanted = wanted / scales[:, None]
             require_finite_weights(wanted, "divided by its scale: give a larger one")
-        return wanted.numpy(), scales
+        return wanted, scales

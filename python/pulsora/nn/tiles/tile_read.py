@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pulsora.nn.tiles.batch_shard import BatchShard
     from pulsora.tile.arrays import Array
 
-__all__ = ["ReadPosition", "for_tile", "read"]
+__all__ = ["ReadPosition", "as_taken", "for_tile", "read"]
 
 
 class ReadPosition(NamedTuple):
@@ -50,15 +50,15 @@ def read(
     shard = position.shard
     first, of = shard.first, shard.of
     for into, given in zip(shard.split(out), shard.split(lines), strict=True):
-        by(_array(given), _array(into), first=first, of=of, evaluation=position.evaluation)
+        by(as_taken(given), as_taken(into), first=first, of=of, evaluation=position.evaluation)
     return out
 
 
 def for_tile(values: Tensor) -> Array:
     """Returns contiguous values without their gradient, on the CPU as an array of NumPy."""
-    return _array(values.detach().contiguous())
+    return as_taken(values.detach().contiguous())
 
 
-def _array(values: Tensor) -> Array:
+def as_taken(values: Tensor) -> Array:
     """Returns values as a tile takes them: an array of NumPy takes a tenth of DLPack's time."""
     return values.numpy() if values.is_cpu else values

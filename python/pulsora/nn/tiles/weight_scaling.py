@@ -81,6 +81,7 @@ class WeightScaling(NamedTuple):
             size = math.sqrt(3.0 / columns) / self.omega
             return torch.full((rows if self.per == "output" else 1,), size, dtype=torch.float32)
         if self.deviations > 0.0:
+            weights = weights.cpu()  # whose sums have one order
             lines = weights if self.per == "output" else weights.reshape(1, -1)
             sizes = self.deviations * lines.std(dim=1, correction=0)
             return torch.where(sizes > 0.0, sizes / self.omega, torch.ones_like(sizes)).float()

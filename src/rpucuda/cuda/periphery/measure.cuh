@@ -22,10 +22,12 @@ __device__ __noinline__ float preparedByRule(const Stage &s, int64_t row,
   return writes ? prepareRow(s, row, values, largest) : noiseScale(s.rule, values, largest);
 }
 
-/// preparedByRule() with a short path for the usual rule; by one thread.
+/// preparedByRule() with a short path for the usual rule; by one thread. If the largest |value| is
+/// infinite, the results of the row become NaN.
 __device__ inline float prepared(const InputStage &s, int64_t row,
                                  const VectorView<const float> &values, float largest,
                                  bool writes) {
+  if (largest == kInfinity) return writes ? spoilRow(s.state, row) : kNaN;
   if (s.rule.management != NoiseManagement::AbsMax || s.state.worstScale)
     return preparedByRule(s, row, values, largest, writes);
   InputStage usual = s;
@@ -34,7 +36,8 @@ __device__ inline float prepared(const InputStage &s, int64_t row,
   return writes ? prepareRow(usual, row, values, largest) : noiseScale(usual.rule, values, largest);
 }
 
-/// Result of measuring a row of inputs: its largest |value|, and the scale of its first read.
+/// Result of measuring a row of inputs: its largest |value|, infinity if one is not finite, and the
+/// scale of its first read.
 struct MeasuredRow {
   float largest;
   float scale;
@@ -53,6 +56,7 @@ __device__ inline MeasuredRow measureByWarp(const InputStage &s, int64_t row, bo
     largest = reduce::AbsLargest::add(largest, value);
     bad |= !isFinite(value);
   }
+  if (bad) largest = kInfinity;
   for (int half = 16; half > 0; half /= 2)
     largest = pulsora::max(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, half));
   if (bad && s.nonfiniteFlag) *s.nonfiniteFlag = 1;
@@ -74,6 +78,7 @@ __device__ inline MeasuredRow measureTogether(const InputStage &s, int64_t row) 
     largest = reduce::AbsLargest::add(largest, values[j]);
     bad |= !isFinite(values[j]);
   }
+  if (bad) largest = kInfinity;
   if (bad && s.nonfiniteFlag) *s.nonfiniteFlag = 1;
   largest = Reduce(storage).Reduce(largest, LargerFloat{});
   float scale = 0.0f;

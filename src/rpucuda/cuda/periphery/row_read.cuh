@@ -220,13 +220,14 @@ __device__ inline float readRow(const PlainRead &r, int64_t row, float (&results
 }
 
 /// The largest of `count` |values|, in all lanes of the calling warp; a value that is not finite
-/// sets the non-finite flag.
+/// counts as infinity and sets the non-finite flag.
 __device__ inline float largestOf(const float (&values)[kFewLines], int64_t count,
                                   uint32_t *nonfiniteFlag) {
   float largest = 0.0f;
   for (int64_t k = threadIdx.x % 32; k < count; k += 32) {
-    largest = pulsora::max(largest, pulsora::abs(values[k]));
-    if (!isFinite(values[k]) && nonfiniteFlag) *nonfiniteFlag = 1;
+    const bool bad = !isFinite(values[k]);
+    largest = bad ? kInfinity : pulsora::max(largest, pulsora::abs(values[k]));
+    if (bad && nonfiniteFlag) *nonfiniteFlag = 1;
   }
   for (int half = 16; half > 0; half /= 2)
     largest = pulsora::max(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, half));

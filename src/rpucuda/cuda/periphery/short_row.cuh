@@ -87,6 +87,7 @@ __device__ inline float readShortRow(const PlainRead &r, const Quad &quad, const
     largest = reduce::AbsLargest::add(largest, value);
     bad |= !isFinite(value);
   }
+  if (bad) largest = kInfinity;
   if (bad && r.input.nonfiniteFlag) *r.input.nonfiniteFlag = 1;
   largest = quad.largest(largest);
   if (quad.place == 0) prepared(r.input, quad.row, values, largest, true);

@@ -318,7 +318,8 @@ OutputMatrix::OutputMatrix(py::handle out, int64_t rows, int64_t cols, const Inp
     allocate(rows, cols, like.isVector(), like.onHost(), context);
   } else {
     const std::vector<int64_t> batch = {rows, cols};
-    useGiven(out, {batch.begin() + (like.isVector() ? 1 : 0), batch.end()}, like.ofTorch(), context);
+    useGiven(out, {batch.begin() + (like.isVector() ? 1 : 0), batch.end()}, like.ofTorch(),
+             context);
     PULSORA_CHECK(InputError, !overlap(view_, like.view()),
                   "out shares memory with the input; pass another array");
   }

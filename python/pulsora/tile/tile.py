@@ -173,9 +173,8 @@ class Tile(StatefulTile):
             out: Array for dx, as in forward(). The errors of forward() are raised here too.
             first: Number of the first row of d in the mini-batch.
             of: Number of rows of the whole mini-batch.
-            evaluation: Whether the read is part of an evaluation, as in forward().
-            takes_infinite: Whether a row of d with values that are not finite is no error, but has
-                results that are NaN, as gradients that a `GradScaler` scaled too much.
+            evaluation: Whether the read is an evaluation's, as in forward().
+            takes_infinite: Whether rows with values that are not finite have results of NaN.
 
         Returns:
             dx [m, x_size] or [x_size], or `out`.

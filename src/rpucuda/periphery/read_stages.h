@@ -127,20 +127,25 @@ struct AddedRead {
   }
 };
 
+/// Sets row i's state for its first read.
+PULSORA_HD void beginRow(const RowState &state, int64_t i, float scale) {
+  state.scale[i] = scale;
+  state.round[i] = 0;
+  state.clipped[i] = 0;
+}
+
 /// Sets row i's state for its first read, and returns the scale.
 PULSORA_HD float prepareRow(const InputStage &s, int64_t i, VectorView<const float> row,
                             float absMax) {
   const float scale = noiseScale(s.rule, row, absMax);
-  s.state.scale[i] = scale;
   if (s.state.worstScale) s.state.worstScale[i] = worstCaseScale(s.rule, row, absMax);
-  s.state.round[i] = 0;
-  s.state.clipped[i] = 0;
+  beginRow(s.state, i, scale);
   return scale;
 }
 
 /// Makes the results of row i NaN, and returns the scale that does so.
 PULSORA_HD float spoilRow(const RowState &state, int64_t i) {
-  state.scale[i] = kNaN;
+  beginRow(state, i, kNaN);
   if (state.worstScale) state.worstScale[i] = kNaN;
   return kNaN;
 }

@@ -102,7 +102,8 @@ class FiniteRows {
     values_.assign(static_cast<size_t>(in.size()), 0.0f);
     for (int64_t i = 0; i < in.rows; ++i) {
       if (std::isfinite(absMax(context, in.block(i, 0, 1, in.cols)))) {
-        for (int64_t j = 0; j < in.cols; ++j) values_[static_cast<size_t>(i * in.cols + j)] = in(i, j);
+        for (int64_t j = 0; j < in.cols; ++j)
+          values_[static_cast<size_t>(i * in.cols + j)] = in(i, j);
       } else {
         bad_.push_back(i);
       }

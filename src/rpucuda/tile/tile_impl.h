@@ -323,7 +323,8 @@ struct Tile::Impl {
   /// finite, unless the periphery does so.
   static void flagNonfiniteRead(const Context &context, const IOParameters &periphery,
                                 MatrixView<const float> in) {
-    if (!context.onCpu() && context.nonfiniteFlag && periphery.is_perfect) detail::cudaCheckFinite(context, in);
+    if (!context.onCpu() && context.nonfiniteFlag && periphery.is_perfect)
+      detail::cudaCheckFinite(context, in);
   }
 
  private:

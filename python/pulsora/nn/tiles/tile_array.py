@@ -6,9 +6,11 @@ import functools
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from pulsora import _core
+from pulsora._internal.transforms import in_transform
 from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS, BatchShard
 from pulsora.nn.tiles.checkpointing import is_evaluation, repeated_read, repeats
 from pulsora.nn.tiles.factor_pairs import TileSamples, concatenated
@@ -296,9 +298,15 @@ class TileArray(StatefulArray):
         """
         self.require_weights()
         self.process_group.require_gathered(self)
-        weights = torch.empty(self.shape, device=self.device)
-        for row, col, tile in self.parts():
-            tile._core.get_weights(as_taken(weights[row, col]))  # noqa: SLF001 - without a copy
+        if self.device.type == "cpu" or in_transform():  # where a new tensor has no memory
+            values = np.empty(self.shape, np.float32)
+            for row, col, tile in self.parts():
+                values[row, col] = tile._core.get_weights()  # noqa: SLF001 - not read-only
+            weights = torch.from_numpy(values).to(self.device)
+        else:
+            weights = torch.empty(self.shape, device=self.device)
+            for row, col, tile in self.parts():
+                tile._core.get_weights(weights[row, col])  # noqa: SLF001 - by the GPU alone
         return weights if self.scales is None else weights * self.scales[:, None]
 
     def set_weights(self, weights: Tensor, scales: Tensor | None = None) -> None:
@@ -335,7 +343,7 @@ class TileArray(StatefulArray):
         return float(off.square().sum()) > 0.005 * float(wanted.square().sum())
 
     def _in_cells(self, weights: Tensor, scales: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Returns checked weights as they go to the cells, and their scales, on the tiles' device."""
+        """Returns checked weights as they go to the cells, and scales, on the tiles' device."""
         self.process_group.require_gathered(self)
         if tuple(weights.shape) != self.shape:
             raise ValueError(

@@ -30,10 +30,11 @@ __device__ inline float prepared(const InputStage &s, int64_t row,
   if (largest == kInfinity) return writes ? spoilRow(s.state, row) : kNaN;
   if (s.rule.management != NoiseManagement::AbsMax || s.state.worstScale)
     return preparedByRule(s, row, values, largest, writes);
-  InputStage usual = s;
-  usual.rule.management = NoiseManagement::AbsMax;  // now known to the compiler
-  usual.state.worstScale = nullptr;
-  return writes ? prepareRow(usual, row, values, largest) : noiseScale(usual.rule, values, largest);
+  ScaleRule rule = s.rule;
+  rule.management = NoiseManagement::AbsMax;  // now known to the compiler
+  const float scale = noiseScale(rule, values, largest);
+  if (writes) beginRow(s.state, row, scale);
+  return scale;
 }
 
 /// Result of measuring a row of inputs: its largest |value|, infinity if one is not finite, and the

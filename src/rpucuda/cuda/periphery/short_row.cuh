@@ -73,12 +73,10 @@ __device__ inline bool readShortRowOnce(const PlainRead &r, const Quad &quad, fl
   return quad.any(clipped);
 }
 
-/// Reads a row from its measurement to the last repetition, before each of which `again()` is
-/// called. Returns the largest |input|.
-template <class Product, class Store, class Again>
-__device__ inline float readShortRow(const PlainRead &r, const Quad &quad, const Store &store,
-                                     const Again &again) {
-  const VectorView<const float> values = r.input.in.row(quad.row);
+/// A quad measures a row; all its threads get the result, and the state of the row is written if
+/// the quad `writes`.
+__device__ inline MeasuredRow measureShortRow(const InputStage &s, const Quad &quad, bool writes) {
+  const VectorView<const float> values = s.in.row(quad.row);
   float largest = 0.0f;
   bool bad = false;
 #pragma unroll 4
@@ -88,11 +86,21 @@ __device__ inline float readShortRow(const PlainRead &r, const Quad &quad, const
     bad |= !isFinite(value);
   }
   if (bad) largest = kInfinity;
-  if (bad && r.input.nonfiniteFlag) *r.input.nonfiniteFlag = 1;
+  if (bad && s.nonfiniteFlag) *s.nonfiniteFlag = 1;
   largest = quad.largest(largest);
-  if (quad.place == 0) prepared(r.input, quad.row, values, largest, true);
+  float scale = 0.0f;
+  if (quad.place == 0) scale = prepared(s, quad.row, values, largest, writes);
   quad.sync();
-  float scale = r.input.state.scale[quad.row];
+  return {largest, __shfl_sync(quad.mask, scale, 0, kQuad)};
+}
+
+/// Reads a row from its measurement to the last repetition, before each of which `again()` is
+/// called. Returns the largest |input|.
+template <class Product, class Store, class Again>
+__device__ inline float readShortRow(const PlainRead &r, const Quad &quad, const Store &store,
+                                     const Again &again) {
+  const MeasuredRow measured = measureShortRow(r.input, quad, true);
+  float scale = measured.scale;
   for (int32_t round = 0;
        readShortRowOnce<Product>(r, quad, scale, round, store) && round < r.repeats; ++round) {
     scale = nextScale(r.input.state, quad.row, scale);
@@ -100,7 +108,7 @@ __device__ inline float readShortRow(const PlainRead &r, const Quad &quad, const
     again();
   }
   quad.sync();
-  return largest;
+  return measured.largest;
 }
 
 /// readShortRow() that stores results in the read's output.

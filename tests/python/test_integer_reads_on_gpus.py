@@ -15,13 +15,17 @@ pytestmark = pytest.mark.skipif(
     reason="no GPU that torch and this build of Pulsora can use",
 )
 # Samples, inputs and outputs for each kernel: few long and many short rows, few outputs, groups of
-# rows, products of small and large blocks, of several parts, of sizes that are no multiple of four.
+# rows, products of small and large blocks, of several parts, of sizes that are no multiple of four
+# (of short rows, also numbers of samples that are no multiple of eight).
 SHAPES = [
     (1, 784, 256),
     (3, 4000, 7),
     (700, 300, 40),
     (40, 300, 200),
     (4200, 25, 16),
+    (4203, 25, 6),
+    (4101, 70, 3),
+    (4097, 9, 33),
     (64, 1024, 640),
     (70, 514, 1027),
     (3000, 260, 516),

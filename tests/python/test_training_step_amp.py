@@ -189,3 +189,28 @@ def test_what_is_no_type_or_scaler_is_refused(given: dict[str, Any], message: st
     make: Callable[..., TrainingStep] = TrainingStep
     with pytest.raises(TypeError, match=message):
         make(model, AnalogSGD(model.parameters(), lr=0.1), loss_fn, **given)
+
+
+@pytest.mark.filterwarnings("ignore:analog layers ignore momentum")
+@pytest.mark.parametrize(("momentum", "plain"), [(0.0, 2), (0.9, 5)])
+def test_a_step_is_not_recorded_before_the_optimizer_has_its_state(
+    momentum: float, plain: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A graph that makes momenta would make them again at each step."""
+    replayed = replay(monkeypatch)
+    model = model_of("cpu")
+    optimizer = AnalogOptimizer(
+        torch.optim.SGD, model.parameters(), lr=0.1, analog_lr=0.1, momentum=momentum
+    )
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1000)
+    factor = torch.full((), torch.inf)
+    step = TrainingStep(
+        model, optimizer, lambda y, target: factor * loss_fn(y, target), scaler=scaler
+    )
+    made = []
+    for number in range(7):
+        if number == 4:  # the first step that is made
+            factor.fill_(1.0)
+        step(*batch_of(number, "cpu"))
+        made.append(len(replayed.made))
+    assert made.index(1) == plain

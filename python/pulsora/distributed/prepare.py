@@ -58,7 +58,8 @@ def prepare(
         updates: Which ranks make the pulses of a layer. 'all': every rank, for all tiles. 'shared':
             every rank for some layers, or some tiles of layers, whose states it sends to others.
             'auto': shared in large layers of pulsed cells, for batches of so many rows that it is
-            faster: pulses and messages are timed here. The results are equal.
+            faster, in recorded steps of 256. For plain steps, pulses and messages are timed here.
+            The results are equal.
         cells: Which ranks store the parameters of cells. 'all': every rank, of all tiles.
             'sharded': each rank those of the tiles that it pulses, and pulses are shared in all
             layers. The results are equal.
@@ -126,7 +127,7 @@ def prepare(
         times = choose_least_rows(process_group.updates.values(), process_group.group)
         if verbose and process_group.rank == 0:
             arrays = {name: layer.tiles for name, layer in layers.items()}
-            print(table(times, arrays, process_group.size))
+            print(table(times, arrays, process_group.size))  # noqa: T201 - asked for
     set_names((name, layer.tiles) for name, layer in layers.items())
     for layer in layers.values():
         layer.tiles.process_group = process_group

@@ -11,12 +11,13 @@ import torch
 from torch import distributed as dist
 
 from pulsora._internal.text_tables import aligned
-from pulsora.distributed.sharded_update import LeastRows, ShardedUpdate
+from pulsora.distributed.sharded_update import LeastRows
 from pulsora.tile import Tile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from pulsora.distributed.sharded_update import ShardedUpdate
     from pulsora.nn.tiles.tile_array import TileArray
 
 __all__ = ["Times", "choose_least_rows", "table"]
@@ -26,21 +27,21 @@ _LARGEST = 512
 _ROWS = (64, 256)
 _RATE = 1e-3
 _CALLS = 3
+_RECORDED = 256
+"""Least rows in recorded steps, whose launches cannot be timed outside of a graph."""
 _NEVER = 10**9
 
 
 class Times(NamedTuple):
-    """Seconds that updates of a layer take, in the slowest process.
+    """Seconds that updates of a layer take in a plain step, in the slowest process.
 
     Attributes:
         row: The pulses of a further row of the batch, if one process makes them all.
-        plain: The messages of a plain step, if pulses are shared.
-        recorded: The messages of a recorded step.
+        message: The messages, if pulses are shared.
     """
 
     row: float
-    plain: float
-    recorded: float
+    message: float
 
     def least_rows(self, processes: int) -> LeastRows:
         """Returns from how many rows on it is faster to share pulses.
@@ -49,8 +50,7 @@ class Times(NamedTuple):
         what has changed, which is the same for any number of rows.
         """
         saved = max(self.row * (1.0 - 1.0 / processes), 1e-15)
-        plain, recorded = (min(math.ceil(each / saved), _NEVER) for each in self[1:])
-        return LeastRows(plain, recorded)
+        return LeastRows(min(math.ceil(self.message / saved), _NEVER), _RECORDED)
 
 
 def choose_least_rows(
@@ -74,7 +74,7 @@ def choose_least_rows(
         array = update.array
         key = repr(array.config.to_dict()), array.shape, len(list(array)), tuple(update.sizes)
         if key not in known:
-            own = _row(array), _plain_message(update, group), _recorded_message(update, group)
+            own = _row(array), _message(update, group)
             most = torch.tensor(own, dtype=torch.float64, device=array.device)
             dist.all_reduce(most, dist.ReduceOp.MAX, group=group)
             known[key] = Times(*most.tolist())
@@ -85,20 +85,15 @@ def choose_least_rows(
 
 def table(found: Mapping[int, Times], arrays: Mapping[str, TileArray], processes: int) -> str:
     """Returns the times and the choice for each layer, as text."""
-    rows = [("layer", "us of a row", "of messages, plain", "recorded", "pulses are shared")]
+    rows = [("layer", "us of a row's pulses", "us of messages", "pulses are shared")]
     for name, array in arrays.items():
         if id(array) not in found:
-            rows.append((name, "", "", "", "never: few cells, or no pulses"))
+            rows.append((name, "", "", "never: few cells, or no pulses"))
             continue
         times = found[id(array)]
         least = times.least_rows(processes)
-        rows.append(
-            (
-                name,
-                *(f"{1e6 * each:.3g}" for each in times),
-                f"from {least.plain} rows, recorded from {least.recorded}",
-            )
-        )
+        us = (f"{1e6 * each:.3g}" for each in times)
+        rows.append((name, *us, f"from {least.plain} rows; recorded, from {least.recorded}"))
     return aligned(rows)
 
 
@@ -120,27 +115,15 @@ def _row(array: TileArray) -> float:
     return max(seconds[1] - seconds[0], 0.0) / (_ROWS[1] - _ROWS[0]) * cells
 
 
-def _plain_message(update: ShardedUpdate, group: dist.ProcessGroup | None) -> float:
-    seconds = _seconds(lambda: update.exchange(group)(), update.array.device)
-    update.free_messages()
-    return seconds
-
-
-def _recorded_message(update: ShardedUpdate, group: dist.ProcessGroup | None) -> float:
-    """Times the work of a recorded step, whose messages hold layers of all processes."""
-    processes = len(update.sizes)
-    owners = sum(size > 0 for size in update.sizes)
-    mine = torch.empty(max(update.sizes), device=update.array.device)
-    everyone = list(torch.empty(processes, len(mine), device=update.array.device))
-    own = mine[: update.sizes[dist.get_rank(group)]]
+def _message(update: ShardedUpdate, group: dist.ProcessGroup | None) -> float:
+    """Times the exchange of states that are equal."""
 
     def exchange() -> None:
-        update.pack(own)
-        dist.all_gather(everyone, mine, group=group)
-        for process, theirs in enumerate(everyone):
-            update.unpack(process, theirs[: update.sizes[process]])
+        update.exchange(group)()
 
-    return _seconds(exchange, update.array.device) * owners / processes
+    seconds = _seconds(exchange, update.array.device)
+    update.free_messages()
+    return seconds
 
 
 def _seconds(work: Callable[[], object], device: torch.device) -> float:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pulsora.nn.tiles.tile_array import TileArray
     from pulsora.optim import _Pulses
 
-__all__ = ["RecordedStep", "in_gpu_memory", "repeatable"]
+__all__ = ["RecordedStep", "has_begun", "in_gpu_memory", "repeatable"]
 
 
 class RecordedStep:
@@ -78,25 +78,28 @@ class RecordedStep:
         layers = [[tile._core for tile in array] for array in arrays]  # noqa: SLF001
         self._first = GraphPart(device, layers)
         self.tiles = self._first.tiles
-        self._update = self._first if amp.scaler is None else GraphPart(device, layers)
+        self._update: GraphPart | None = None  # behind a scaler, if anything is recorded there
         self._left_out: Tensor | None = None  # whether a step makes no update
         torch.clear_autocast_cache()
         try:
             with self._first.captured():
                 self._loss = loss(self._batch)
                 self._left_out = amp.record_update(self._loss)
-                if self._update is self._first:
-                    self._record_update(optimizer, present)
-            if self._update is not self._first:
+                if amp.scaler is None:
+                    self._record_update(self._first, optimizer, present)
+            if amp.scaler is not None and (digital_too or _has_gradients(optimizer)):
+                self._update = GraphPart(device, layers)
                 with self._update.captured():
-                    self._record_update(optimizer, present)
+                    self._record_update(self._update, optimizer, present)
         finally:
             torch.clear_autocast_cache()
         self._gradients = [
             (each, each.grad) for each in model.parameters() if each.grad is not None
         ]
 
-    def _record_update(self, optimizer: _Pulses, present: Mapping[int, float]) -> None:
+    def _record_update(
+        self, part: GraphPart, optimizer: _Pulses, present: Mapping[int, float]
+    ) -> None:
         """Records what follows the backward pass."""
         analog = list(optimizer._analog())  # noqa: SLF001 - of this package
         updates = optimizer._updates(analog, present)  # noqa: SLF001
@@ -104,9 +107,9 @@ class RecordedStep:
         if self.digital_too:
             self._step_digitally(optimizer)
         # Last, so that the updates are launched while the graph runs.
-        self._pulse(updates, optimizer)
+        self._pulse(part, updates, optimizer)
 
-    def _pulse(self, updates: Sequence[LayerUpdate], optimizer: _Pulses) -> None:
+    def _pulse(self, part: GraphPart, updates: Sequence[LayerUpdate], optimizer: _Pulses) -> None:
         """Records the updates of the tiles, each with the number of its learning rate.
 
         What processes share is exchanged afterwards.
@@ -119,7 +122,7 @@ class RecordedStep:
         }
         shared = [each.array for each in updates if tiles_pulsed_here(each) is not None]
         for update in updates:
-            self._update.tiles.use_rate(numbers[id(update.array)])
+            part.tiles.use_rate(numbers[id(update.array)])
             apply_updates([update])
         if shared:
             self._exchange = shared[0].process_group.recorded_exchange(shared)
@@ -139,7 +142,8 @@ class RecordedStep:
         if self._left_out is not None:
             if self._left_out.item():
                 return self._loss.clone()
-            self._update.run(rates, draws=False)
+            if self._update is not None:
+                self._update.run(rates, draws=False)
         if self._exchange is not None:
             self._exchange.exchange_numbers()
         if not self.digital_too:
@@ -163,6 +167,27 @@ def repeatable(optimizer: torch.optim.Optimizer) -> bool:
     if isinstance(optimizer, torch.optim.SGD):  # which reads an lr in GPU memory
         return not any(map(in_gpu_memory, groups))
     return all(group.get("capturable", False) for group in groups)
+
+
+def _has_gradients(optimizer: _Pulses) -> bool:
+    """Whether an analog layer has a gradient."""
+    return any(each.grad is not None for _, each in optimizer._analog())  # noqa: SLF001
+
+
+def has_begun(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether an optimiser has made the state of its first step, which no graph may make again.
+
+    A scaler may leave out the first steps.
+    """
+    groups = optimizer.param_groups
+    if isinstance(optimizer, torch.optim.SGD) and not any(map(_momentum, groups)):
+        return True
+    digital = (p for group in groups for p in group["params"] if not isinstance(p, AnalogParameter))
+    return bool(optimizer.state) or not any(each.requires_grad for each in digital)
+
+
+def _momentum(group: Mapping[str, Any]) -> bool:
+    return bool(group["momentum"])
 
 
 def in_gpu_memory(group: Mapping[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from pulsora._internal.modules import require_module
 from pulsora.graphs.amp import Amp
 from pulsora.graphs.hooks import hooks, hooks_of_parameter, hooks_of_step
 from pulsora.graphs.random_numbers import random_numbers
-from pulsora.graphs.recorded_step import RecordedStep, in_gpu_memory, repeatable
+from pulsora.graphs.recorded_step import RecordedStep, has_begun, in_gpu_memory, repeatable
 from pulsora.graphs.several_processes import BY_DDP, by_ddp, process_group
 from pulsora.nn.autograd.analog_parameter import AnalogParameter, analog_arrays
 from pulsora.nn.autograd.optimizer_groups import has_digital, learning_rate
@@ -266,7 +266,7 @@ class TrainingStep:
     def _may_record(self, key: object) -> bool:
         """Counts a step that has no graph, and returns whether it may be recorded now."""
         seen = self._seen[key] = self._seen.get(key, 0) + 1
-        if seen <= _EAGER_STEPS:
+        if seen <= _EAGER_STEPS or (self._digital_too and not has_begun(self.optimizer)):
             return False
         if key in self._graphs and self._since_record < _RATES_CHANGE_OFTEN:
             # The learning rates of digital parameters are constants of a graph.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from typing import TYPE_CHECKING, Any
@@ -305,8 +306,9 @@ class TileArray(StatefulArray):
             weights = torch.from_numpy(values).to(self.device)
         else:
             weights = torch.empty(self.shape, device=self.device)
-            for row, col, tile in self.parts():
-                tile._core.get_weights(weights[row, col])  # noqa: SLF001 - by the GPU alone
+            with _current(self.device):
+                for row, col, tile in self.parts():
+                    tile._core.get_weights(weights[row, col])  # noqa: SLF001 - by the GPU alone
         return weights if self.scales is None else weights * self.scales[:, None]
 
     def set_weights(self, weights: Tensor, scales: Tensor | None = None) -> None:
@@ -323,8 +325,9 @@ class TileArray(StatefulArray):
         matrix, scales = self._in_cells(weights, scales)
         self.scales = scales
         self.changes += 1
-        for row, col, tile in self.parts():
-            tile._core.set_weights(as_taken(matrix[row, col]))  # noqa: SLF001 - no warning
+        with _current(self.device):
+            for row, col, tile in self.parts():
+                tile._core.set_weights(as_taken(matrix[row, col]))  # noqa: SLF001 - no warning
         self.awaits_weights = False
 
     def confined(self, weights: Tensor) -> list[Confined]:
@@ -350,7 +353,7 @@ class TileArray(StatefulArray):
                 f"weights have shape {list(weights.shape)}; expected {list(self.shape)}"
             )
         # Scales follow from the weights, and are plain tensors whatever class the weights have.
-        wanted = weights.detach().to(self.device).float().as_subclass(torch.Tensor)
+        wanted = weights.detach().to(self.device).float().contiguous().as_subclass(torch.Tensor)
         require_finite_weights(wanted, "every weight must be finite")
         if scales is None and self.scaling is not None:
             scales = self.scaling.scales(wanted)
@@ -359,3 +362,8 @@ class TileArray(StatefulArray):
             wanted = wanted / scales[:, None]
             require_finite_weights(wanted, "divided by its scale: give a larger one")
         return wanted, scales
+
+
+def _current(device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """Returns a block in which a GPU is torch's current one, as its exports of memory require."""
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()

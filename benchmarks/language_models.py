@@ -8,14 +8,16 @@
 The shapes are those of GPT-2 XL (1.5 billion weights) and of a Llama of 7 billion: RMSNorm, rotary
 positions, SwiGLU in place of both their own; embeddings and the last layer stay digital and are not
 trained. All other matrices are analog, a tile each unless --tiles gives their largest size, and get
-their pulses in the backward pass (`in_backward=True`). "16" reads weights of 16 bits. "LoRA" has PEFT's adapters of the same rank 8 on the same matrices, which stay
-as they are. "digital" trains all matrices by SGD. Blocks are checkpointed: their activations are
-computed again in the backward pass.
+their pulses in the backward pass (`in_backward=True`). "16" reads weights of 16 bits. "LoRA" has
+PEFT's adapters of the same rank 8 on the same matrices, which stay as they are. "digital" trains
+all matrices by SGD. Blocks are checkpointed: their activations are computed again in the backward
+pass.
 
 Analog models come from the meta device; their weights are normal numbers, made on the GPU. Each
 process trains one model on one batch of random tokens. Columns: billions of weights, seconds until
 the model is there, the loss at first and at last, milliseconds of a step (median of the last half),
-and GiB of the card: what torch has allocated at most, and what the card has lent to the process.
+and GiB of the card, once the model is there: what torch has allocated at most, and what the card
+has lent to the process.
 With --again, the analog model is saved in parts in a folder and loaded into another one from the
 meta device; a step of both has to have the same loss, to the bit, and their weights the same
 digest.
@@ -267,6 +269,9 @@ def measure(options: argparse.Namespace, what: str) -> dict[str, Any]:
     model.train()
     if is_gpu:
         torch.cuda.synchronize()
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
     made = time.perf_counter() - begin
     say("made", begin)
     run = Run(model, options, what)

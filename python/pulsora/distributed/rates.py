@@ -12,10 +12,13 @@ from torch import distributed as dist
 
 from pulsora._internal.text_tables import aligned
 from pulsora.distributed.sharded_update import LeastRows
+from pulsora.nn.tiles.tile_read import as_taken
 from pulsora.tile import Tile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+
+    from torch import Tensor
 
     from pulsora.distributed.sharded_update import ShardedUpdate
     from pulsora.nn.tiles.tile_array import TileArray
@@ -109,8 +112,11 @@ def _row(array: TileArray) -> float:
             (2.0 * torch.rand(rows, size, generator=generator) - 1.0).to(array.device)
             for size in (x_size, d_size)
         )
-        given = (x, d) if x.is_cuda else (x.numpy(), d.numpy())
-        seconds.append(_seconds(lambda: tile.update(*given, _RATE), array.device))  # noqa: B023
+
+        def pulse(x: Tensor = x, d: Tensor = d) -> None:
+            tile.update(as_taken(x), as_taken(d), _RATE)
+
+        seconds.append(_seconds(pulse, array.device))
     cells = array.shape[0] * array.shape[1] / (d_size * x_size)
     return max(seconds[1] - seconds[0], 0.0) / (_ROWS[1] - _ROWS[0]) * cells
 

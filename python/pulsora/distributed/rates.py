@@ -95,8 +95,9 @@ def table(found: Mapping[int, Times], arrays: Mapping[str, TileArray], processes
             continue
         times = found[id(array)]
         least = times.least_rows(processes)
-        us = (f"{1e6 * each:.3g}" for each in times)
-        rows.append((name, *us, f"from {least.plain} rows; recorded, from {least.recorded}"))
+        us, message = (f"{1e6 * each:.3g}" for each in times)
+        shared = f"from {least.plain} rows; recorded, from {least.recorded}"
+        rows.append((name, us, message, shared))
     return aligned(rows)
 
 

@@ -210,15 +210,17 @@ def lora_this_chip(study: Study, lr: float) -> Trained:
     return study.on_each_chip(make)
 
 
-def pulsed_this_chip(cells: str) -> Callable[[Study, float], Trained]:
-    """Adapters in arrays, trained by pulses on each chip at each time."""
+def pulsed_this_chip(
+    cells: str, retention: Callable[[], Any] | None = None
+) -> Callable[[Study, float], Trained]:
+    """Adapters in arrays, trained by pulses on each chip at each time, which may drift as well."""
 
     def method(study: Study, lr: float) -> Trained:
         def make() -> tuple[nn.Module, Any]:
             device = getattr(pl.presets, cells)()
             model = study.adapted(
                 "analog_base", base_config=chip(study.memory), adapter_span="layer",
-                config=pl.SingleConfig(device=device),
+                config=pl.SingleConfig(device=device, retention=retention and retention()),
             )  # fmt: skip
             return model, AnalogSGD(_adapters(model), lr=lr)
 
@@ -265,6 +267,10 @@ METHODS: dict[str, tuple[Callable[[Study, float], Trained], tuple[float, ...]]] 
     "LoRA, a bank by age": (bank, GRID),
     "pulsed 6T1C on this chip": (pulsed_this_chip("SixT1C"), PULSED_GRID),
     "pulsed EcRam on this chip": (pulsed_this_chip("EcRam"), PULSED_GRID),
+    "pulsed 6T1C, drifting, on this chip": (
+        pulsed_this_chip("SixT1C", pl.noise_models.Exponential),
+        PULSED_GRID,
+    ),
 }
 """A method and the learning rates that are tried for it."""
 

@@ -1,5 +1,6 @@
 #include "tile/tile.h"
 
+#include <algorithm>
 #include <cmath>
 #include <gtest/gtest.h>
 #include <limits>
@@ -38,6 +39,29 @@ TEST_P(TileOfKind, SeedAndTileIdMakeAnotherTile) {
   Tile id = makeTile(GetParam(), onCpu(1), 11, 4);
   EXPECT_NE(run(seed, 0, 8), expected);
   EXPECT_NE(run(id, 0, 8), expected);
+}
+
+TEST_P(TileOfKind, ABackwardReadThatTakesInfiniteValuesReadsZerosInTheirPlace) {
+  Tile tile = makeTile(GetParam());
+  Tile other = makeTile(GetParam());
+  Batch batch = randomBatch(4, kCols, kRows, 5);
+  const auto first = batch.d.begin() + kRows;  // of the second row
+  std::fill(first, first + kRows, 0.0f);
+  Numbers expected(4 * kCols);
+  other.backward(batch.dView(), rowMajor(expected.data(), 4, kCols));
+  *first = std::numeric_limits<float>::infinity();
+  BatchPart part;
+  part.takesInfinite = true;
+  Numbers dx(4 * kCols);
+  tile.backward(batch.dView(), rowMajor(dx.data(), 4, kCols), part);
+  for (size_t i = 0; i < dx.size(); ++i) {
+    if (i / static_cast<size_t>(kCols) == 1) {
+      EXPECT_TRUE(std::isnan(dx[i]));
+    } else {
+      EXPECT_EQ(dx[i], expected[i]);
+    }
+  }
+  EXPECT_TRUE(sameState(tile.state(), other.state()));
 }
 
 TEST_P(TileOfKind, Property07_BadInputIsRefusedAndChangesNothing) {

@@ -15,7 +15,7 @@ pytest.importorskip("matplotlib")
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "inference_table.py"
 IMAGES = Path("/usr/share/datasets/fashion-mnist")
-METHODS = 14
+METHODS = 15
 
 
 def run(folder: Path, *options: str, stderr: int | None = None) -> str:

@@ -160,8 +160,7 @@ struct MeasureRow {
   PULSORA_HD void operator()(int64_t i) const { measureRow(s, i, s.in.row(i)); }
 };
 
-/// The scale of each row's first read from its largest magnitude, which it replaces; with
-/// average_abs_max, the present running mean.
+/// Replaces each row's largest magnitude by its first scale; average_abs_max: the running mean.
 struct FirstScale {
   MatrixView<const float> in;
   ScaleRule rule;

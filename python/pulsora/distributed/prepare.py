@@ -123,7 +123,7 @@ def prepare(
     process_group.agreement.require_equal(
         states(model, layers, own), "the state", "write or load the same weights on every rank"
     )
-    if updates == "auto" and not shards_cells:
+    if updates == "auto" and not shards_cells and process_group.size > 1:
         times = choose_least_rows(process_group.updates.values(), process_group.group)
         if verbose and process_group.rank == 0:
             arrays = {name: layer.tiles for name, layer in layers.items()}

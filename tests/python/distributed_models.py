@@ -166,7 +166,7 @@ def processes(program: str, count: int, folder: Path, device: str = "cpu") -> li
         [sys.executable, program, str(count), folder, device],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -71,6 +71,7 @@ __all__: list[str] = [
     "state_checksum",
     "suggest",
     "take_patches",
+    "take_patches_on_gpu",
     "tile_from_state",
     "truncated_svd",
     "upload",
@@ -622,6 +623,11 @@ def take_patches(
     """Writes the patches [m * patches, channels * kernel] of images [m, channels, height,
     width], for settings (kernel, stride, dilation).
     """
+
+def take_patches_on_gpu(
+    images: typing.Any, settings: typing.Any, patches: typing.Any, device: int, stream: int
+) -> None:
+    """take_patches() of gapless float32 tensors of torch on a GPU, in a stream."""
 
 def tile_from_state(
     tensors: dict[str, typing.Any], values: dict[str, typing.Any], device: str, threads: typing.Any

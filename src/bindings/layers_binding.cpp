@@ -1,13 +1,15 @@
 #include "layers_binding.h"
 
+#include <array>
 #include <cmath>
 #include <pybind11/numpy.h>
+#include <pybind11/stl.h>
 
 #include "core/check.h"
-#include "core/threads.h"
 #include "linalg/im2col.h"
 #include "numerics/abs_max.h"
 #include "tile_arguments.h"
+#include "torch_tensor.h"
 
 namespace pulsora::bindings {
 namespace {
@@ -35,24 +37,24 @@ void requirePatches(const Floats &patches, const PatchGrid &grid, int64_t images
                 " x ", grid.columns());
 }
 
-Context onThreads(int threads) {
-  requireThreads(threads);
-  Context context;
-  context.cpu.threads = threads;
-  return context;
-}
-
 void takeThem(py::handle images, py::handle settings, py::handle patches, int threads) {
   const Floats from = floatsOf(images, "images");
   Floats to = floatsOf(patches, "patches");
   const PatchGrid grid = gridOf(from, settings);
   requirePatches(to, grid, from.shape(0));
-  const Context context = onThreads(threads);
-  const int64_t count = from.shape(0);
-  const float *source = from.data();
+  const Context context = contextOf(-1, 0, threads);
+  const PatchedImages all{from.data(), from.shape(0), grid};
   float *target = to.mutable_data();
   const py::gil_scoped_release released;
-  im2col(context, grid, count, source, target);
+  takePatches(context, all, target);
+}
+
+void takeThemOnGpu(py::handle images, py::handle settings, py::handle patches, int device,
+                   intptr_t stream) {
+  const auto size = images.attr("shape").cast<std::array<int64_t, 4>>();
+  const PatchedImages all{static_cast<const float *>(addressOf(images)), size[0],
+                          readPatchGrid({size[1], size[2], size[3]}, settings)};
+  takePatches(contextOf(device, stream, 1), all, static_cast<float *>(addressOf(patches)));
 }
 
 void addThem(py::handle patches, py::handle settings, py::handle images, int threads) {
@@ -60,7 +62,7 @@ void addThem(py::handle patches, py::handle settings, py::handle images, int thr
   Floats to = floatsOf(images, "images");
   const PatchGrid grid = gridOf(to, settings);
   requirePatches(from, grid, to.shape(0));
-  const Context context = onThreads(threads);
+  const Context context = contextOf(-1, 0, threads);
   const int64_t count = to.shape(0);
   const float *source = from.data();
   float *target = to.mutable_data();
@@ -85,6 +87,9 @@ void bindLayers(py::module_ &module) {
              arg("threads"),
              "Writes the patches [m * patches, channels * kernel] of images [m, channels, height, "
              "width], for settings (kernel, stride, dilation).");
+  module.def("take_patches_on_gpu", &takeThemOnGpu, arg("images"), arg("settings"), arg("patches"),
+             arg("device"), arg("stream"),
+             "take_patches() of gapless float32 tensors of torch on a GPU, in a stream.");
   module.def("add_patches", &addThem, arg("patches"), arg("settings"), arg("images"),
              arg("threads"),
              "Writes images: each pixel is the sum of the elements of patches that are taken from "

@@ -8,17 +8,14 @@
 #include "core/check.h"
 #include "core/context.h"
 #include "core/cuda_api.h"
-#include "core/threads.h"
 #include "lowrank/adapter_gradients.h"
 #include "lowrank/gated_low_rank.h"
+#include "torch_tensor.h"
 
 namespace pulsora::bindings {
 namespace {
 
 namespace py = pybind11;
-
-// Addresses come from torch tensors directly: DLPack would take the host longer than the kernel.
-// pulsora/lowrank has checked devices, types and shapes.
 
 // The dtype objects of torch; there is one object per type.
 struct TorchTypes {
@@ -34,12 +31,6 @@ struct TorchTypes {
   }
 };
 
-py::object ask(py::handle tensor, PyObject *method) {
-  PyObject *answer = PyObject_CallMethodNoArgs(tensor.ptr(), method);
-  if (!answer) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(answer);
-}
-
 ElementType typeOf(py::handle tensor, const char *name) {
   static PyObject *const kDtype = PyUnicode_InternFromString("dtype");
   const py::object dtype = tensor.attr(kDtype);
@@ -49,11 +40,6 @@ ElementType typeOf(py::handle tensor, const char *name) {
   if (dtype.is(types.bfloat16)) return ElementType::BFloat16;
   throw py::type_error(message(name, " has dtype ", py::str(dtype).cast<std::string>(),
                                "; convert it to float32, float16 or bfloat16"));
-}
-
-void *addressOf(py::handle tensor) {
-  static PyObject *const kDataPtr = PyUnicode_InternFromString("data_ptr");
-  return reinterpret_cast<void *>(ask(tensor, kDataPtr).cast<uintptr_t>());
 }
 
 // The two sizes or strides of a tensor, from torch's tuple of integers.
@@ -99,20 +85,6 @@ Codes codesOf(py::handle tensor, py::handle layoutOf) {
           layout[3],
           layout[4],
           layout[5]};
-}
-
-// The context of a CUDA device and stream, or, with device -1, of so many CPU threads.
-Context contextOf(int device, intptr_t stream, int threads) {
-  Context context;
-  if (device >= 0) {
-    context.backend = Backend::Cuda;
-    context.device = device;
-    context.stream = reinterpret_cast<void *>(stream);
-  } else {
-    requireThreads(threads);
-    context.cpu.threads = threads;
-  }
-  return context;
 }
 
 /// Allocates from torch while a stream is being captured: torch keeps the memory of a graph for as

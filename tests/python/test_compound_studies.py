@@ -121,6 +121,22 @@ def test_the_order_of_the_correlation_experiment(module: Importer, tmp_path: Pat
     assert (tmp_path / "correlation.png").stat().st_size > 10_000
 
 
+def test_the_order_of_the_map_of_weight_errors(
+    module: Importer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = module("offset_cells")
+    monkeypatch.setattr(made, "STATES", (50, 300))
+    monkeypatch.setattr(made, "SPREADS", (0.0, 0.3))
+    errors = made.weight_error_map(seeds=2, steps=3000, folder=tmp_path)
+    worse = {name: values[:, 1] / values[:, 0] for name, values in errors.items()}
+    assert (worse["TTv2"] > 10.0).all()
+    assert (worse["AGAD"] < 2.0).all()
+    assert (worse["c-TTv2"] < worse["TTv2"]).all()
+    for name in ("plain pulses", "TTv2"):
+        assert (errors["AGAD"][:, 1] < errors[name][:, 1] / 5.0).all()
+    assert (tmp_path / "weight_error_map.png").stat().st_size > 10_000
+
+
 @pytest.mark.parametrize("network", ["small", "lenet", "transformer"])
 def test_each_algorithm_trains_each_network(
     module: Importer, monkeypatch: pytest.MonkeyPatch, network: str

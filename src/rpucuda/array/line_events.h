@@ -25,6 +25,21 @@ template <class Device>
 struct PulseLine {
   LinePulses pulses;
 
+  /// Whether element i changes its cell.
+  template <class Array>
+  PULSORA_HD bool changes(const Array &a, int64_t i) const {
+    const LineVisits &visits = pulses.visits;
+    if (!visits.random && visits.count <= visits.lines) return pulses.values[i] != 0.0f;
+    const int64_t others = LineCells{pulses.columns, a.rows, a.cols}.others();
+    int64_t v = i / others;
+    const int64_t k = i - v * others;
+    if (!visits.isFirst(v)) return false;
+    for (; v < visits.count; v = visits.next(v)) {
+      if (pulses.values[v * others + k] != 0.0f) return true;
+    }
+    return false;
+  }
+
   template <class Array>
   PULSORA_HD uint32_t operator()(const Array &a, int64_t i) const {
     const LineVisits &visits = pulses.visits;

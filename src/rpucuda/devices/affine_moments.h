@@ -62,6 +62,21 @@ struct AffineMaps {
   }
 };
 
+/// What a single pulse in one direction needs of its map, made once for a cell.
+struct OnePulseMap {
+  float slope;   // k
+  float step;    // c
+  float noise;   // (k sigma)^2, or with additive noise s^2
+  float growth;  // rho^2
+
+  template <bool kMultiplicative>
+  PULSORA_HD static OnePulseMap of(const AffineMap &map, float sigma) {
+    const float scale = kMultiplicative ? map.slope * sigma : map.noise;
+    const float rho = 1.0f + map.slope;
+    return {map.slope, map.step, scale * scale, rho * rho};
+  }
+};
+
 /// Moments of one weight during an update.
 struct AffineMoments {
   float mean;
@@ -120,6 +135,26 @@ struct AffineMoments {
     most = pulsora::maxForCompare(most, n);
     pulses += n;
     net += isUp ? n : -n;
+  }
+
+  /// One pulse: the bits of add() with n = 1, but for the counts, which countOnes() sets.
+  template <bool kMultiplicative>
+  PULSORA_HD void addOne(bool isUp, const OnePulseMap &up, const OnePulseMap &down) {
+    const float noise = isUp ? up.noise : down.noise;
+    const float growth = isUp ? up.growth : down.growth;
+    const float t = pulsora::fma(isUp ? up.slope : down.slope, mean, isUp ? up.step : down.step);
+    const float added = kMultiplicative ? pulsora::fma(noise, spread, t * t) : noise;
+    mean = t + mean;
+    spread = pulsora::fma(growth, spread, added);
+    low = pulsora::minForCompare(low, mean);
+    high = pulsora::maxForCompare(high, mean);
+    widest = pulsora::maxForCompare(widest, spread);
+  }
+  /// Counts all pulses, `ups` of them up, where each was one of addOne().
+  PULSORA_HD void countOnes(float all, float ups) {
+    most = all > 0.0f ? 1.0f : 0.0f;
+    pulses = all;
+    net = ups - (all - ups);
   }
 
   /// The weight with normal z. Valid only if `holds` is set to true: the forms of add() held in

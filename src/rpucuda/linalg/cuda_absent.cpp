@@ -14,5 +14,6 @@ void cudaAccumulate(const Context &, MatrixView<const float>, MatrixView<const f
                     MatrixView<float>) {
   throwWithoutCuda();
 }
+void cudaTakePatches(const Context &, const PatchedImages &, float *) { throwWithoutCuda(); }
 
 }  // namespace pulsora::detail

@@ -2,9 +2,10 @@
 
 #include "core/context.h"
 #include "core/view.h"
+#include "linalg/im2col.h"
 
-// Matrix products of the CUDA backend: cuda/linalg defines them; without CUDA,
-// linalg/cuda_absent.cpp, where each throws DeviceError.
+// Matrix products of the CUDA backend, and the patches of convolutions: cuda/linalg defines them;
+// without CUDA, linalg/cuda_absent.cpp, where each throws DeviceError.
 
 namespace pulsora::detail {
 
@@ -16,5 +17,7 @@ void cudaGemm(const Context &context, float alpha, MatrixView<const float> a,
 /// C += A B, product by product in the order of the inner index.
 void cudaAccumulate(const Context &context, MatrixView<const float> a, MatrixView<const float> b,
                     MatrixView<float> c);
+/// takePatches() on a GPU.
+void cudaTakePatches(const Context &context, const PatchedImages &images, float *to);
 
 }  // namespace pulsora::detail

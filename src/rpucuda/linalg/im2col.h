@@ -25,6 +25,7 @@ struct PatchGrid {
   /// Patches of an image, and elements of a patch.
   PULSORA_HD int64_t patches() const { return down() * across(); }
   PULSORA_HD int64_t columns() const { return channels * kernel[0] * kernel[1]; }
+  PULSORA_HD int64_t pixels() const { return channels * height * width; }
 };
 
 /// Images whose patches are the rows of a matrix.
@@ -36,8 +37,28 @@ struct PatchedImages {
   int64_t groups = 1;
   bool hasOnes = false;
 
-  int64_t rows() const { return count * grid.patches(); }
-  int64_t columns() const { return grid.columns() + (hasOnes ? groups : 0); }
+  PULSORA_HD int64_t rows() const { return count * grid.patches(); }
+  PULSORA_HD int64_t columns() const { return grid.columns() + (hasOnes ? groups : 0); }
+  /// Number of the first pixel of the patch in row `row`.
+  PULSORA_HD int64_t firstOf(int64_t row) const {
+    const int64_t image = row / grid.patches();
+    const int64_t patch = row - image * grid.patches();
+    const int64_t down = patch / grid.across();
+    const int64_t across = patch - down * grid.across();
+    return image * grid.pixels() + down * grid.stride[0] * grid.width + across * grid.stride[1];
+  }
+  /// Place of the pixel of column `column` after the first pixel of a patch; -1 for a 1.
+  PULSORA_HD int64_t placeOf(int64_t column) const {
+    const int64_t ofGroup = grid.columns() / groups;
+    const int64_t ofGroupWithOne = ofGroup + (hasOnes ? 1 : 0);
+    const int64_t group = column / ofGroupWithOne;
+    const int64_t inGroup = column - group * ofGroupWithOne;
+    if (inGroup == ofGroup) return -1;
+    const int64_t element = group * ofGroup + inGroup;  // (channel, row, column)
+    const int64_t channel = element / (grid.kernel[0] * grid.kernel[1]);
+    const int64_t row = element / grid.kernel[1] % grid.kernel[0] * grid.dilation[0];
+    return (channel * grid.height + row) * grid.width + element % grid.kernel[1] * grid.dilation[1];
+  }
 };
 
 /// to [rows, columns] = the patches, gapless, on either backend.

@@ -4,7 +4,6 @@
 
 #include "core/context.h"
 #include "core/view.h"
-#include "linalg/im2col.h"
 #include "numerics/half.h"
 #include "numerics/random.h"
 
@@ -74,33 +73,6 @@ struct ElementScaler {
     a(i, j) = factor == 0.0f ? 0.0f : factor * a(i, j);
   }
   PULSORA_HD void operator()(int64_t i) const { at(i / a.cols, i % a.cols); }
-};
-
-/// One element of the patches of images, in row-major order.
-struct PatchTaker {
-  PatchedImages images;
-  float *to;
-
-  PULSORA_HD void operator()(int64_t i) const {
-    const PatchGrid &g = images.grid;
-    const int64_t ofGroup = g.columns() / images.groups;
-    const int64_t ofGroupWithOne = ofGroup + (images.hasOnes ? 1 : 0);
-    const int64_t columns = ofGroupWithOne * images.groups;
-    const int64_t patch = i / columns % g.patches();
-    const int64_t image = i / columns / g.patches();
-    const int64_t group = i % columns / ofGroupWithOne;
-    const int64_t inGroup = i % columns % ofGroupWithOne;
-    if (inGroup == ofGroup) {
-      to[i] = 1.0f;
-      return;
-    }
-    const int64_t element = group * ofGroup + inGroup;  // (channel, row, column)
-    const int64_t channel = element / (g.kernel[0] * g.kernel[1]);
-    const int64_t row =
-        patch / g.across() * g.stride[0] + element / g.kernel[1] % g.kernel[0] * g.dilation[0];
-    const int64_t column = patch % g.across() * g.stride[1] + element % g.kernel[1] * g.dilation[1];
-    to[i] = images.pixels[((image * g.channels + channel) * g.height + row) * g.width + column];
-  }
 };
 
 /// Two normal values per call: elements 2 i and 2 i + 1 in row-major order, the second only if it

@@ -63,7 +63,7 @@ const ModelKindFacts &factsOf(ModelKind kind) {
       "cuda/array/model_kernels.cuh",
       // The names of gpu::ModelKernel, in order.
       {"Construct", "Describe", "Balance", "Relax", "Reset", "Write", "PulseLines", "TapLines",
-       "Program", "UpdateOne", "UpdateTwo", "UpdateMost", "MergeFlat", "MergeTiles", "Deferred"}};
+       "Program", "UpdateOne", "UpdateTwo", "UpdateMost", "MergeRows", "MergeTiles", "Deferred"}};
   static const ModelKindFacts kNoise = {"noise model",
                                         "examples/27_custom_noise_model",
                                         "pulsora.noise_models.from_source",

@@ -93,7 +93,7 @@ TEST_F(ModelLaunchesTest, NarrowArraysAreFlat) {
 TEST_F(ModelLaunchesTest, NoiseIsMergedWhereTheModelCan) {
   params.noise_merge = NoiseMerge::Batch;
   update<ConstantStep>(64, 64);
-  EXPECT_EQ(kernels(), (std::vector{ModelKernel::MergeFlat, ModelKernel::Deferred}));
+  EXPECT_EQ(kernels(), (std::vector{ModelKernel::MergeRows, ModelKernel::Deferred}));
   EXPECT_EQ(Recorder::launches[0].blocks, 32u);
   EXPECT_EQ(Recorder::cleared, sizeof(uint32_t));
   SetUp();
@@ -104,7 +104,7 @@ TEST_F(ModelLaunchesTest, NoiseIsMergedWhereTheModelCan) {
   SetUp();
   words.kind = PulseKind::MeanCount;  // which has no bits to multiply
   update<ConstantStep>(1024, 1030);
-  EXPECT_EQ(kernels()[0], ModelKernel::MergeFlat);
+  EXPECT_EQ(kernels()[0], ModelKernel::MergeRows);
 }
 
 TEST_F(ModelLaunchesTest, CellsAreTreatedInPartsOfAnArray) {
@@ -148,8 +148,8 @@ TEST(ModelLaunches, NoiseOfStepsThatDependOnTheWeightIsMergedCellByCell) {
   array.deferred = &deferred;
   gpu::ModelLaunches<SoftBounds, Recorder>::kTable.update(array, {}, nullptr, 0, 0, nullptr);
   ASSERT_EQ(Recorder::launches.size(), 2u);
-  EXPECT_EQ(Recorder::launches[0].kernel, ModelKernel::MergeFlat);
-  EXPECT_EQ(Recorder::launches[0].blocks, 2048u * 16u);  // of 128 cells
+  EXPECT_EQ(Recorder::launches[0].kernel, ModelKernel::MergeRows);
+  EXPECT_EQ(Recorder::launches[0].blocks, 64u * 64u);  // a warp takes eight rows
   EXPECT_EQ(Recorder::launches[1].kernel, ModelKernel::Deferred);
 }
 

@@ -45,6 +45,12 @@ def take_patches(images: Tensor, settings: PatchSettings, *, is_temporary: bool 
         given = images.detach().contiguous().numpy()
         _core.take_patches(given, tuple(settings), patches.numpy(), torch.get_num_threads())
         return patches
+    if images.dtype == torch.float32:
+        patches = images.new_empty(len(images), math.prod(sizes), columns)
+        stream = torch.cuda.current_stream(images.device).cuda_stream
+        given = images.detach().contiguous()
+        _core.take_patches_on_gpu(given, tuple(settings), patches, images.get_device(), stream)
+        return patches
     for axis, (k, s, d) in enumerate(zip(*settings, strict=True), start=2):
         images = images.unfold(axis, d * (k - 1) + 1, s)[..., ::d]
     return images.permute(0, 2, 3, 1, 4, 5).reshape(len(images), math.prod(sizes), columns)

@@ -9,8 +9,8 @@
 //
 //   tiled: large arrays; the tensor cores count pulses (cuda/array/batch_counts.cuh).
 //
-//   flat: everything else; a thread counts for one cell, or takes its samples in order
-//   (cuda/array/affine_update.cuh).
+//   rows: everything else; a thread counts for a cell of each row of its warp, or takes the
+//   samples of that cell in order (cuda/array/affine_update.cuh).
 //
 // Both defer the cells that must go sample by sample to a second kernel.
 
@@ -18,6 +18,7 @@ namespace pulsora {
 namespace gpu {
 
 constexpr int kMergeBlocks = 5;  // of a processor: the compiler keeps to 96 registers for them
+constexpr int kRowBlocks = 6;    // likewise, to 80 registers
 
 /// The weight of one cell after all its pulses at once. If `holds` becomes false, the weight is
 /// unchanged and the cell must go sample by sample.
@@ -37,7 +38,7 @@ __device__ inline void addPulses(unsigned long long pulses, uint64_t *coincidenc
     atomicAdd(reinterpret_cast<unsigned long long *>(coincidences), pulses);
 }
 
-// --- flat
+// --- rows
 
 __device__ inline CellCounts countCell(const Samples &s, int64_t row, int64_t col) {
   const PulseWords &p = s.words;
@@ -61,68 +62,86 @@ __device__ inline CellCounts countCell(const Samples &s, int64_t row, int64_t co
   return c;
 }
 
-template <class Device>
-__global__ void __launch_bounds__(kMergeThreads)
-    mergeFlatKernel(const __grid_constant__ Array<Device> a, const __grid_constant__ PulseWords p,
-                    uint64_t *coincidences, uint32_t *deferred) {
-  awaitEarlier();
-  __shared__ uint16_t cells[kMergeThreads];
-  __shared__ int cellCount;
-  __shared__ uint32_t base;
-  const BlockList list{cells, &cellCount};
-  list.clear();
-  __syncthreads();
-  const int64_t first = static_cast<int64_t>(blockIdx.x) * kMergeThreads;
-  const int64_t index = first + threadIdx.x;
-  const Samples samples{p, *p.layout, p.sampleCount()};
-  unsigned long long pulses = 0;
-  if (index < a.size()) {
-    bool holds = false;
-    if constexpr (kMergesInOrder<Device>) {
-      a.weights[index] = withKindOfNoise(a.params, [&](auto multiplicative) {
-        return mergeCellInOrder<Device, decltype(multiplicative)::value>(a, samples, index, pulses,
-                                                                         holds);
-      });
-    } else {
-      const int64_t row = index / a.cols;
-      const CellCounts c = countCell(samples, row, index - row * a.cols);
-      pulses = static_cast<unsigned long long>(c.up) + static_cast<unsigned long long>(c.down);
-      const float z = normalOfUpdate(a.rounds, static_cast<uint64_t>(index), p.firstSample);
-      a.weights[index] = mergeCell(a, a.weights[index], a.stored(index), c, z, holds);
-    }
-    if (!holds) list.add(static_cast<int>(threadIdx.x));
-  }
-  addPulses(pulses, coincidences);
-  list.append(deferred, base, [&](int cell) { return first + cell; });
-}
-
-// --- tiled
-
-/// Normals for a warp's eight rows from `row` on. If eight cells that share a draw lie in one row,
-/// a thread draws for eight cells at a time.
-template <class Device>
-__device__ __forceinline__ void drawNormals(const Array<Device> &a, uint64_t firstSample,
-                                            int64_t row, int64_t col, float (&z)[8][kTileCols]) {
+/// Normals for `rows` rows of a warp; cellOf(r, k) is cell k of row r. With `inEights`, eight
+/// neighbouring cells share a draw, so that a thread draws for eight cells at a time.
+template <class Device, class CellOf>
+__device__ __forceinline__ void drawNormals(const Array<Device> &a, uint64_t firstSample, int rows,
+                                            bool inEights, const CellOf &cellOf,
+                                            float (&z)[8][kTileCols]) {
   const int lane = static_cast<int>(threadIdx.x & 31);
-  if (a.cols % 8 != 0) {
+  if (!inEights) {
 #pragma unroll 1
-    for (int i = lane; i < 8 * kTileCols; i += 32) {
-      const int64_t cell = (row + i / kTileCols) * a.cols + col + i % kTileCols;
+    for (int i = lane; i < rows * kTileCols; i += 32) {
+      const int64_t cell = cellOf(i / kTileCols, i % kTileCols);
       z[i / kTileCols][i % kTileCols] =
           normalOfUpdate(a.rounds, static_cast<uint64_t>(cell), firstSample);
     }
     return;
   }
 #pragma unroll 1
-  for (int i = lane; i < kTileCols; i += 32) {
+  for (int i = lane; i < rows * (kTileCols / 8); i += 32) {
     const int r = i / (kTileCols / 8);
     const int c = i % (kTileCols / 8) * 8;
-    const auto cell = static_cast<uint64_t>((row + r) * a.cols + col + c);
+    const auto cell = static_cast<uint64_t>(cellOf(r, c));
     const Normal8 normals = normal8(drawOfUpdate(a.rounds, cell >> 3, firstSample));
 #pragma unroll
     for (int k = 0; k < 8; ++k) z[r][c + k] = normals.z[k];
   }
 }
+
+/// The weight of this thread's cell after all its pulses at once, with normal z; adds their number
+/// to `pulses`. If `holds` becomes false, the weight is unchanged.
+template <class Device>
+__device__ __forceinline__ float mergeThreadCell(const Array<Device> &a, const Samples &samples,
+                                                 const ThreadCell &c, float z,
+                                                 unsigned long long &pulses, bool &holds) {
+  if constexpr (kMergesInOrder<Device>) {
+    return mergeCellInOrder(a, samples, c, z, pulses, holds);
+  } else {
+    const CellCounts n = countCell(samples, c.row, c.col);
+    pulses += static_cast<unsigned long long>(n.up) + static_cast<unsigned long long>(n.down);
+    return mergeCell(a, a.weights[c.index], a.stored(c.index), n, z, holds);
+  }
+}
+
+static_assert(kMergeThreads == kUpdateThreads, "blocks are those of updates");
+static_assert(kRowsPerWarp == 8 && kTileCols == 32, "normals are drawn for the rows of a warp");
+
+template <class Device>
+__global__ void __launch_bounds__(kMergeThreads, kRowBlocks)
+    mergeRowsKernel(const __grid_constant__ Array<Device> a, const __grid_constant__ PulseWords p,
+                    Blocks blocks, uint64_t *coincidences, uint32_t *deferred) {
+  awaitEarlier();
+  __shared__ alignas(16) float z[kWarps][kRowsPerWarp][kTileCols];
+  __shared__ uint16_t cells[kRowsPerWarp * kMergeThreads];
+  __shared__ int cellCount;
+  __shared__ uint32_t base;
+  const BlockList list{cells, &cellCount};
+  list.clear();
+  __syncthreads();
+  const Partition part = blocks.at(blockIdx.x);
+  const Samples samples{p, *p.layout, p.sampleCount()};
+  const auto me = static_cast<int>(threadIdx.x);
+  const int warp = me >> 5;
+  const auto cellOf = [&](int r, int k) { return cellOfThread(a, part, r, warp * 32 + k).index; };
+  drawNormals(a, p.firstSample, part.rowsPerWarp, part.flat || a.cols % 8 == 0, cellOf, z[warp]);
+  __syncwarp();
+  unsigned long long pulses = 0;
+#pragma unroll 1
+  for (int r = 0; r < part.rowsPerWarp; ++r) {
+    const ThreadCell c = threadCell(a, part, r);
+    if (!c.live) continue;
+    bool holds = false;
+    a.weights[c.index] = mergeThreadCell(a, samples, c, z[warp][r][me & 31], pulses, holds);
+    if (!holds) list.add(r * kMergeThreads + me);
+  }
+  addPulses(pulses, coincidences);
+  list.append(deferred, base, [&](int cell) {
+    return cellOfThread(a, part, cell / kMergeThreads, cell % kMergeThreads).index;
+  });
+}
+
+// --- tiled
 
 /// The stored members of four neighbouring cells of a row.
 template <class Device>
@@ -191,7 +210,10 @@ __device__ __forceinline__ void mergeTile(const Array<Device> &a, uint64_t first
 #pragma unroll
     for (int i = 0; i < 2; ++i) cells[i].read(a, first + 4 * i * a.cols, there(i), aligned);
     __syncwarp();
-    drawNormals(a, firstSample, place.row + firstRow - laneRow, place.col, tile.z[warp]);
+    const int64_t from = (place.row + firstRow - laneRow) * a.cols + place.col;
+    drawNormals(
+        a, firstSample, 8, a.cols % 8 == 0, [&](int r, int k) { return from + r * a.cols + k; },
+        tile.z[warp]);
     __syncwarp();
     uint32_t unmerged = 0;
 #pragma unroll

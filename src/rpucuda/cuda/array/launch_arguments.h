@@ -14,6 +14,7 @@ constexpr int kUpdateThreads = 128;
 constexpr int kWarps = kUpdateThreads / 32;
 constexpr int kStagedRows = 32;  // most rows of a block
 constexpr int kCellThreads = 256;
+constexpr int kLinesEach = 8;  // elements of lines that a thread looks at together, at most
 constexpr int kProgramThreads = 128;
 constexpr int kProgramSlots = 1024;  // cells of a block that are under way
 constexpr int kMergeThreads = 128;

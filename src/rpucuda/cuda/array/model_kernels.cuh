@@ -27,20 +27,61 @@ __global__ void __launch_bounds__(kCellThreads)
   }
 }
 
+/// Lists the elements that change their cells, of `each` times kCellThreads from `first` on, and
+/// returns their number. For all threads of the block.
+template <class Device>
+__device__ __forceinline__ unsigned listChanges(const Array<Device> &array,
+                                                const PulseLine<Device> &work, int64_t first,
+                                                int64_t end, int each,
+                                                uint16_t (&listed)[kLinesEach * kCellThreads],
+                                                unsigned &count) {
+  __syncthreads();
+  if (threadIdx.x == 0) count = 0;
+  __syncthreads();
+  const unsigned lane = threadIdx.x & 31u;
+  unsigned masks[kLinesEach] = {};
+  unsigned ofWarp = 0;
+#pragma unroll
+  for (int e = 0; e < kLinesEach; ++e) {
+    if (e >= each) break;
+    const int64_t i = first + e * kCellThreads + threadIdx.x;
+    masks[e] = __ballot_sync(0xffffffffu, i < end && work.changes(array, i));
+    ofWarp += static_cast<unsigned>(__popc(masks[e]));
+  }
+  unsigned at = 0;
+  if (lane == 0 && ofWarp) at = atomicAdd(&count, ofWarp);
+  at = __shfl_sync(0xffffffffu, at, 0);
+#pragma unroll
+  for (int e = 0; e < kLinesEach; ++e) {
+    const unsigned before = static_cast<unsigned>(__popc(masks[e] & ((1u << lane) - 1u)));
+    if (masks[e] >> lane & 1u)
+      listed[at + before] = static_cast<uint16_t>(e * kCellThreads + threadIdx.x);
+    at += static_cast<unsigned>(__popc(masks[e]));
+  }
+  __syncthreads();
+  return count;
+}
+
 /// Carries out LinePulses for the elements [begin, end), and adds the number of pulses to `*sent`.
+/// Few cells may have pulses: a block lists those of `each` elements a thread, and shares them out.
 template <class Device>
 __global__ void __launch_bounds__(kCellThreads)
-    pulseLinesKernel(Array<Device> array, PulseLine<Device> work, uint64_t *sent, int64_t begin,
-                     int64_t end) {
+    pulseLinesKernel(const __grid_constant__ Array<Device> array,
+                     const __grid_constant__ PulseLine<Device> work, uint64_t *sent, int64_t begin,
+                     int64_t end, int each) {
   awaitEarlier();
+  __shared__ uint16_t listed[kLinesEach * kCellThreads];
+  __shared__ unsigned count;
   __shared__ unsigned together;
   if (threadIdx.x == 0) together = 0;
-  __syncthreads();
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * kCellThreads;
+  const int64_t elements = int64_t{each} * kCellThreads;
   unsigned mine = 0;
-  for (int64_t i = begin + static_cast<int64_t>(blockIdx.x) * kCellThreads + threadIdx.x; i < end;
-       i += stride) {
-    mine += work(array, i);
+  for (int64_t first = begin + static_cast<int64_t>(blockIdx.x) * elements; first < end;
+       first += static_cast<int64_t>(gridDim.x) * elements) {
+    const unsigned changes = listChanges(array, work, first, end, each, listed, count);
+#pragma unroll 1
+    for (unsigned k = threadIdx.x; k < changes; k += kCellThreads)
+      mine += work(array, first + listed[k]);
   }
   const unsigned ofWarp = warpSum(mine);
   if ((threadIdx.x & 31) == 0 && ofWarp) atomicAdd(&together, ofWarp);
@@ -86,8 +127,8 @@ constexpr auto codeOf() {
     return &updateKernel<Device, kMostTogether>;
   } else if constexpr (!kMergesNoise<Device>) {
     return &noKernel<Device>;
-  } else if constexpr (kernel == ModelKernel::MergeFlat) {
-    return &mergeFlatKernel<Device>;
+  } else if constexpr (kernel == ModelKernel::MergeRows) {
+    return &mergeRowsKernel<Device>;
   } else if constexpr (kernel == ModelKernel::MergeTiles) {
     if constexpr (kMergesInOrder<Device>) {
       return &noKernel<Device>;

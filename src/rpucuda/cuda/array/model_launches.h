@@ -29,7 +29,7 @@ enum class ModelKernel : int {
   UpdateTwo,
   UpdateMost,
   // For models that merge noise:
-  MergeFlat,
+  MergeRows,
   MergeTiles,
   Deferred,
 };
@@ -79,10 +79,12 @@ struct ModelLaunches {
   }
   static void pulseLines(const CellArray &array, const LinePulses &pulses, uint64_t *sent,
                          int64_t begin, int64_t end, void *stream) {
+    constexpr int64_t kManyElements = int64_t{1} << 19;  // with fewer, some processors would idle
     if (begin >= end) return;
-    Launcher::template launch<ModelKernel::PulseLines>(stream, gridFor(end - begin, kCellThreads),
-                                                       kCellThreads, Array<Device>::of(array),
-                                                       PulseLine<Device>{pulses}, sent, begin, end);
+    const int each = end - begin < kManyElements ? 1 : kLinesEach;
+    Launcher::template launch<ModelKernel::PulseLines>(
+        stream, gridFor(end - begin, each * kCellThreads), kCellThreads, Array<Device>::of(array),
+        PulseLine<Device>{pulses}, sent, begin, end, each);
   }
   static void tapLines(const CellArray &array, const LineTaps &taps, int64_t begin, int64_t end,
                        void *stream) {
@@ -160,10 +162,9 @@ struct ModelLaunches {
       }
     }
     if (!tiled) {
-      const int64_t blocks = (array.size() + kMergeThreads - 1) / kMergeThreads;
-      Launcher::template launch<ModelKernel::MergeFlat>(stream, static_cast<unsigned>(blocks),
-                                                        kMergeThreads, a, words, coincidences,
-                                                        array.deferred);
+      const Blocks blocks = Blocks::of(array);
+      Launcher::template launch<ModelKernel::MergeRows>(
+          stream, blocks.count(), kMergeThreads, a, words, blocks, coincidences, array.deferred);
     }
     const uint32_t *deferred = array.deferred;
     Launcher::template launch<ModelKernel::Deferred>(

@@ -53,14 +53,15 @@ struct ThreadCell {
   bool live;  // threads beyond the array take part in steps of the whole warp or block only
 };
 
-/// Cell of this thread in row `r` of its warp.
+/// Cell of thread `thread` of the block in row `r` of its warp.
 template <class Device>
-__device__ inline ThreadCell threadCell(const Array<Device> &a, Partition part, int r) {
-  const int warp = static_cast<int>(threadIdx.x >> 5);
-  const int lane = static_cast<int>(threadIdx.x & 31);
+__device__ inline ThreadCell cellOfThread(const Array<Device> &a, Partition part, int r,
+                                          int thread) {
+  const int warp = thread >> 5;
+  const int lane = thread & 31;
   ThreadCell c;
   if (part.flat) {
-    c.index = static_cast<int64_t>(part.blockX) * kUpdateThreads + threadIdx.x;
+    c.index = static_cast<int64_t>(part.blockX) * kUpdateThreads + thread;
     c.row = static_cast<int>(c.index / a.cols);
     c.col = static_cast<int>(c.index % a.cols);
     c.live = c.index < a.size();
@@ -71,6 +72,12 @@ __device__ inline ThreadCell threadCell(const Array<Device> &a, Partition part, 
     c.live = c.row < a.rows && c.col < a.cols;
   }
   return c;
+}
+
+/// Cell of this thread in row `r` of its warp.
+template <class Device>
+__device__ inline ThreadCell threadCell(const Array<Device> &a, Partition part, int r) {
+  return cellOfThread(a, part, r, static_cast<int>(threadIdx.x));
 }
 
 }  // namespace gpu

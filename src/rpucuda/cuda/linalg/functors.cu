@@ -12,6 +12,5 @@ PULSORA_FOR_EACH_COPY(PULSORA_COPY_ON_GPU)
 #undef PULSORA_COPY_ON_GPU
 PULSORA_ON_GPU(ElementScaler);
 PULSORA_ON_GPU(NormalPairWriter);
-PULSORA_ON_GPU(PatchTaker);
 
 }  // namespace pulsora

@@ -5,14 +5,16 @@
 namespace pulsora {
 namespace {
 
-// A block makes kTile x kTile elements of C from slices of kDepth products in shared memory; a
-// thread makes kPerThread x kPerThread of them, kSide apart, so that neighbouring threads read and
-// write neighbouring columns.
-constexpr int kTile = 64;
+// A block makes a tile of C from slices of kDepth products in shared memory. A thread makes as many
+// rows as columns of it: rows in groups of kQuad neighbours, which one access reads from a slice,
+// and columns kSide apart, so that neighbouring threads read and write neighbouring columns.
 constexpr int kDepth = 16;
 constexpr int kSide = 16;
 constexpr int kThreads = kSide * kSide;
-constexpr int kPerThread = kTile / kSide;
+constexpr int kQuad = 4;
+constexpr int kSmallTile = 64;
+constexpr int kLargeTile = 128;
+constexpr int64_t kManyTiles = 256;  // so many large tiles keep the card busy
 
 struct Product {
   float alpha;
@@ -24,11 +26,15 @@ struct Product {
   const uint32_t *skip;
 };
 
-using Slice = float[kDepth][kTile + 1];
+template <int kTile>
+struct Slice {
+  alignas(16) float values[kDepth][kTile + kQuad];  // padded against bank conflicts
+};
 
 /// Rows [row0, row0 + kTile) and columns [k0, k0 + depth) of a matrix on the way to a slice, where
 /// they are transposed; elements outside the matrix are 0. Consecutive threads take adjacent
 /// elements. A slice is fetched while the one before it is used.
+template <int kTile>
 struct SliceFetch {
   static constexpr int kEach = kTile * kDepth / kThreads;
 
@@ -43,10 +49,11 @@ struct SliceFetch {
       values[e] = row0 + row < m.rows && k < depth ? m(row0 + row, k0 + k) : 0.0f;
     }
   }
-  __device__ void store(const MatrixView<const float> &m, Slice &slice) const {
+  __device__ void store(const MatrixView<const float> &m, Slice<kTile> &slice) const {
     const bool alongRow = m.colStride == 1;
 #pragma unroll
-    for (int e = 0; e < kEach; ++e) slice[depthOf(e, alongRow)][rowOf(e, alongRow)] = values[e];
+    for (int e = 0; e < kEach; ++e)
+      slice.values[depthOf(e, alongRow)][rowOf(e, alongRow)] = values[e];
   }
 
  private:
@@ -60,23 +67,28 @@ struct SliceFetch {
   }
 };
 
-__global__ void __launch_bounds__(kThreads) sequentialGemmKernel(Product p) {
+template <int kTile>
+__global__ void __launch_bounds__(kThreads, kTile == kSmallTile ? 3 : 2)
+    sequentialGemmKernel(const __grid_constant__ Product p) {
+  constexpr int kPerThread = kTile / kSide;
   awaitEarlier();
-  __shared__ Slice aSlice;
-  __shared__ Slice bSlice;
+  __shared__ Slice<kTile> aSlice;
+  __shared__ Slice<kTile> bSlice;
   if (p.skip && *p.skip != 0) return;
   const int64_t row0 = static_cast<int64_t>(blockIdx.y) * kTile;
   const int64_t col0 = static_cast<int64_t>(blockIdx.x) * kTile;
   const int ty = static_cast<int>(threadIdx.x) / kSide;
   const int tx = static_cast<int>(threadIdx.x) % kSide;
   const MatrixView<const float> bT = p.b.transposed();
+  const auto rowOf = [&](int i) { return i / kQuad * (kQuad * kSide) + kQuad * ty + i % kQuad; };
+  const auto colOf = [&](int j) { return tx + j * kSide; };
   float acc[kPerThread][kPerThread];
 #pragma unroll
   for (int i = 0; i < kPerThread; ++i) {
 #pragma unroll
     for (int j = 0; j < kPerThread; ++j) {
-      const int64_t row = row0 + ty + i * kSide;
-      const int64_t col = col0 + tx + j * kSide;
+      const int64_t row = row0 + rowOf(i);
+      const int64_t col = col0 + colOf(j);
       acc[i][j] = p.accumulate && row < p.c.rows && col < p.c.cols ? p.c(row, col) : 0.0f;
     }
   }
@@ -84,8 +96,8 @@ __global__ void __launch_bounds__(kThreads) sequentialGemmKernel(Product p) {
   const auto depthAt = [&](int64_t k0) {
     return static_cast<int>(p.a.cols - k0 < kDepth ? p.a.cols - k0 : kDepth);
   };
-  SliceFetch nextA;
-  SliceFetch nextB;
+  SliceFetch<kTile> nextA;
+  SliceFetch<kTile> nextB;
   nextA.fetch(p.a, row0, 0, depthAt(0));
   nextB.fetch(bT, col0, 0, depthAt(0));
   for (int64_t k0 = 0; k0 < p.a.cols; k0 += kDepth) {
@@ -102,9 +114,15 @@ __global__ void __launch_bounds__(kThreads) sequentialGemmKernel(Product p) {
       float a[kPerThread];
       float b[kPerThread];
 #pragma unroll
-      for (int i = 0; i < kPerThread; ++i) a[i] = aSlice[k][ty + i * kSide];
+      for (int i = 0; i < kPerThread; i += kQuad) {
+        const auto quad = *reinterpret_cast<const float4 *>(&aSlice.values[k][rowOf(i)]);
+        a[i] = quad.x;
+        a[i + 1] = quad.y;
+        a[i + 2] = quad.z;
+        a[i + 3] = quad.w;
+      }
 #pragma unroll
-      for (int j = 0; j < kPerThread; ++j) b[j] = bSlice[k][tx + j * kSide];
+      for (int j = 0; j < kPerThread; ++j) b[j] = bSlice.values[k][colOf(j)];
 #pragma unroll
       for (int i = 0; i < kPerThread; ++i) {
 #pragma unroll
@@ -117,8 +135,8 @@ __global__ void __launch_bounds__(kThreads) sequentialGemmKernel(Product p) {
   for (int i = 0; i < kPerThread; ++i) {
 #pragma unroll
     for (int j = 0; j < kPerThread; ++j) {
-      const int64_t row = row0 + ty + i * kSide;
-      const int64_t col = col0 + tx + j * kSide;
+      const int64_t row = row0 + rowOf(i);
+      const int64_t col = col0 + colOf(j);
       if (row >= p.c.rows || col >= p.c.cols) continue;
       float &c = p.c(row, col);
       if (p.accumulate) {
@@ -141,12 +159,15 @@ void cudaSequentialGemm(const Context &context, float alpha, MatrixView<const fl
   Product p{alpha, a, b, beta, c, accumulate, skip};
   if (!c.isRowMajor() && c.isColMajor())
     p = {alpha, b.transposed(), a.transposed(), beta, c.transposed(), accumulate, skip};
-  const int64_t down = (p.c.rows + kTile - 1) / kTile;
-  const int64_t across = (p.c.cols + kTile - 1) / kTile;
+  const auto tiles = [](int64_t lines, int tile) { return (lines + tile - 1) / tile; };
+  const bool isLarge = tiles(p.c.rows, kLargeTile) * tiles(p.c.cols, kLargeTile) >= kManyTiles;
+  const int64_t down = tiles(p.c.rows, isLarge ? kLargeTile : kSmallTile);
+  const int64_t across = tiles(p.c.cols, isLarge ? kLargeTile : kSmallTile);
   PULSORA_CHECK(InputError, down < 65536 && across <= INT32_MAX, "a product of ", p.c.rows,
                 " rows is more than the GPU takes; ", "use smaller batches");
   const CudaScope scope(context.device);
-  launch(context.stream, sequentialGemmKernel,
+  launch(context.stream,
+         isLarge ? &sequentialGemmKernel<kLargeTile> : &sequentialGemmKernel<kSmallTile>,
          dim3(static_cast<unsigned>(across), static_cast<unsigned>(down)), kThreads, 0, p);
 }
 

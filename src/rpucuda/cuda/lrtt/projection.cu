@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kShortRowThreads, kShortRowBlocks)
   awaitEarlier();
   const AdapterProjection &p = jobs.ofBlock();
   const int64_t rows = p.g.input.in.rows;
-  const Quad quad = Quad::ofThread();
+  const Quad quad = Quad::ofThread(blockIdx.x);
   if (quad.row < rows) projectShortRow<Product>(p, quad);
   for (const MatrixCopy &copy : p.copies) copyPiece(copy);
   if (!finishesLast(p.a.maxima.finished, gridDim.x)) return;

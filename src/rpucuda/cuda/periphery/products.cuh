@@ -10,6 +10,7 @@ namespace pulsora {
 struct FloatProduct {
   using Factor = float;
   using Sum = float;
+  static constexpr bool kTakesZeros = false;  // 0 * 0 turns a sum of -0 into +0
 
   __device__ explicit FloatProduct(const PlainRead &) {}
   __device__ float input(float u) const { return u; }
@@ -24,6 +25,7 @@ struct FloatProduct {
 struct IntegerProduct {
   using Factor = int32_t;
   using Sum = int64_t;
+  static constexpr bool kTakesZeros = true;
   IntegerWeights integers;
   float unit;
 

@@ -1,3 +1,4 @@
+#include "cuda/core/grid.h"
 #include "cuda/core/launch.cuh"
 #include "cuda/periphery/short_row.cuh"
 
@@ -5,6 +6,8 @@ namespace pulsora {
 namespace {
 
 constexpr int kShortReadBlocks = 8;  // on a processor at once; more registers gain less
+constexpr int64_t kSimpleBlocks =
+    2112;  // of simple reads: twice those at once on the largest cards
 
 /// Whether a read draws the noise of its outputs alone, and nothing else acts on its lines.
 bool isSimple(const PlainRead &read) {
@@ -14,31 +17,39 @@ bool isSimple(const PlainRead &read) {
 }
 
 // Simple reads. Threads of a quad take kAtOnce lines each at a time. The weights of the array are
-// in shared memory, as factors, one after another for the lines of an input. Each thread of a quad
-// converts a quarter of the inputs, and the eight rows of a warp, which draw from one block of
-// random numbers or two, draw each block once.
+// in shared memory, as factors, one after another for the lines of an input, for all rows that a
+// block takes. Each thread of a quad converts a quarter of the inputs. The eight rows of a warp
+// draw from one block of random numbers or two, and draw each block once. Instructions are the
+// bound, so inputs and lines are filled up with zeros instead of being compared.
 
 constexpr unsigned kWarp = 0xFFFFFFFFU;
 
 int linesAtOnce(int64_t lines) { return lines <= kQuad ? 1 : lines <= 2 * kQuad ? 2 : 4; }
 
-/// Lines of the array in shared memory.
-template <int kAtOnce>
-__host__ __device__ inline int paddedLines(int64_t lines) {
-  return (static_cast<int>(lines) + kAtOnce - 1) / kAtOnce * kAtOnce;
+/// A number of lines or inputs, filled up.
+template <int kMultiple>
+__host__ __device__ inline int padded(int64_t count) {
+  return (static_cast<int>(count) + kMultiple - 1) / kMultiple * kMultiple;
 }
 
 template <int kAtOnce, class Product>
 __device__ inline void stageWeights(const Product &product, const MatrixView<const float> &w,
                                     typename Product::Factor *factors) {
-  const int lines = paddedLines<kAtOnce>(w.rows);
-  for (int i = static_cast<int>(threadIdx.x); i < lines * static_cast<int>(w.cols);
-       i += kShortRowThreads) {
+  const int lines = padded<kAtOnce>(w.rows);
+  const int all = lines * padded<kQuad>(w.cols);
+  for (int i = static_cast<int>(threadIdx.x); i < all; i += kShortRowThreads) {
     const int line = i % lines;
-    factors[i] = product.weight(line < w.rows ? w(line, i / lines) : 0.0f);
+    const int input = i / lines;
+    factors[i] = product.weight(line < w.rows && input < w.cols ? w(line, input) : 0.0f);
   }
   __syncthreads();
 }
+
+/// Factors of neighbouring lines, which one access reads.
+template <class Factor, int kAtOnce>
+struct alignas(kAtOnce * sizeof(Factor)) Factors {
+  Factor of[kAtOnce];
+};
 
 /// Sums of kAtOnce lines from `first` on; the quad converts four inputs at a time.
 template <int kAtOnce, class Product>
@@ -47,19 +58,22 @@ __device__ inline void addProducts(const Product &product, const PlainRead &r, c
                                    typename Product::Sum (&sums)[kAtOnce]) {
   const VectorView<const float> in = r.input.in.row(quad.row);
   const auto size = static_cast<int>(in.size);
-  const int lines = paddedLines<kAtOnce>(r.weights.rows);
-  const bool isIdle = first >= lines;
+  const int lines = padded<kAtOnce>(r.weights.rows);
+  // Threads without lines add up some that others have.
+  const typename Product::Factor *w = factors + ::min(first, lines - kAtOnce);
+  const float *own = in.data + quad.place * in.stride;
 #pragma unroll 1
-  for (int begin = 0; begin < size; begin += kQuad) {
-    const int j = begin + quad.place;
-    const float own = j < size ? convertedInput(r.input.converter, in[j], scale, 0.0f, 0.0f) : 0.0f;
+  for (int left = size; left > 0; left -= kQuad, own += kQuad * in.stride) {
+    float bits = 0.0f;
+    if (quad.place < left)
+      bits = product.bitsOf(convertedInput(r.input.converter, *own, scale, 0.0f, 0.0f));
 #pragma unroll
-    for (int k = 0; k < kQuad; ++k) {
-      const auto u = product.input(__shfl_sync(kWarp, own, k, kQuad));
-      if (begin + k >= size || isIdle) continue;
-      const typename Product::Factor *w = factors + (begin + k) * lines + first;
+    for (int k = 0; k < kQuad; ++k, w += lines) {
+      const auto u = product.ofBits(__shfl_sync(kWarp, bits, k, kQuad));
+      if (!Product::kTakesZeros && k >= left) continue;
+      const auto here = *reinterpret_cast<const Factors<typename Product::Factor, kAtOnce> *>(w);
 #pragma unroll
-      for (int q = 0; q < kAtOnce; ++q) Product::add(sums[q], u, w[q]);
+      for (int q = 0; q < kAtOnce; ++q) Product::add(sums[q], u, here.of[q]);
     }
   }
 }
@@ -99,24 +113,17 @@ __device__ __noinline__ void repeatShortRow(const PlainRead &r, const Quad &quad
   }
 }
 
-/// Reads short rows, if the read isSimple().
-template <class Product, int kAtOnce, int kJobs>
-__global__ void __launch_bounds__(kShortRowThreads, kShortReadBlocks)
-    readSimpleRowsKernel(const __grid_constant__ Jobs<PlainRead, kJobs> jobs) {
-  extern __shared__ __align__(16) unsigned char shared[];
-  using Factor = typename Product::Factor;
-  awaitEarlier();
-  const PlainRead &r = jobs.ofBlock();
-  const Product product(r);
-  auto *factors = reinterpret_cast<Factor *>(shared);
-  stageWeights<kAtOnce>(product, r.weights, factors);
-  Quad quad = Quad::ofThread();
+/// A quad reads its row, with the weights as `factors` in shared memory.
+template <class Product, int kAtOnce>
+__device__ inline void readSimpleRow(const Product &product, const PlainRead &r, Quad quad,
+                                     const typename Product::Factor *factors) {
   const bool isRow = quad.row < r.input.in.rows;
   // All lanes of a warp draw; those behind the last row do not store.
   const int64_t stored = quad.row;
   if (!isRow) quad.row = r.input.in.rows - 1;
   const float scale = measureShortRow(r.input, quad, isRow).scale;
   const OutputStage &out = r.output;
+  const VectorView<float> to = out.out.row(quad.row);
   Quad drawing = quad;
   drawing.row = stored;
   bool clipped = false;
@@ -134,10 +141,26 @@ __global__ void __launch_bounds__(kShortRowThreads, kShortReadBlocks)
       const Reading reading =
           digitised(out.converter, product.result(sums[q]), out.lineNoise[first + q], z[q], 0.0f);
       clipped |= reading.clipped != 0;
-      out.out(quad.row, first + q) = reading.value * (scale * out.outScale);
+      to[first + q] = reading.value * (scale * out.outScale);
     }
   }
   if (quad.any(clipped) && r.repeats > 0) repeatShortRow<Product>(r, quad, scale);
+}
+
+/// Reads short rows, if the read isSimple().
+template <class Product, int kAtOnce, int kJobs>
+__global__ void __launch_bounds__(kShortRowThreads, kShortReadBlocks)
+    readSimpleRowsKernel(const __grid_constant__ Jobs<PlainRead, kJobs> jobs) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  using Factor = typename Product::Factor;
+  awaitEarlier();
+  const PlainRead &r = jobs.ofBlock();
+  const Product product(r);
+  auto *factors = reinterpret_cast<Factor *>(shared);
+  stageWeights<kAtOnce>(product, r.weights, factors);
+#pragma unroll 1
+  for (int64_t group = blockIdx.x; group * kShortRowsPerBlock < r.input.in.rows; group += gridDim.x)
+    readSimpleRow<Product, kAtOnce>(product, r, Quad::ofThread(group), factors);
 }
 template <class Product, int kAtOnce>
 constexpr JobKernel<PlainRead> kReadSimpleRowsKernel = {
@@ -146,9 +169,10 @@ constexpr JobKernel<PlainRead> kReadSimpleRowsKernel = {
 
 template <class Product, int kAtOnce>
 void readSimpleRows(const Context &context, const PlainRead &read) {
-  const int64_t factors = int64_t{paddedLines<kAtOnce>(read.weights.rows)} * read.weights.cols;
+  const int64_t factors =
+      int64_t{padded<kAtOnce>(read.weights.rows)} * padded<kQuad>(read.weights.cols);
   launchJob(context.stream, kReadSimpleRowsKernel<Product, kAtOnce>,
-            gridForRows(read.input.in.rows), kShortRowThreads,
+            gridFor(read.input.in.rows, kShortRowsPerBlock, kSimpleBlocks), kShortRowThreads,
             static_cast<size_t>(factors) * sizeof(typename Product::Factor), read);
 }
 
@@ -168,7 +192,7 @@ __global__ void __launch_bounds__(kShortRowThreads, kShortReadBlocks)
   const PlainRead &r = jobs.ofBlock().read;
   const PlainRead &first = jobs.ofBlock().first;
   const AddedRead &added = jobs.ofBlock().added;
-  const Quad quad = Quad::ofThread();
+  const Quad quad = Quad::ofThread(blockIdx.x);
   if (quad.row >= r.input.in.rows) return;
   readShortRow<Product>(r, quad);
   if (!added.isThere()) return;

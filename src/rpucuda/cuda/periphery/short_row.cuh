@@ -23,10 +23,11 @@ struct Quad {
   int place;      // of this thread among them
   unsigned mask;  // of their lanes
 
-  __device__ static Quad ofThread() {
+  /// The quad of this thread in group `group` of the rows.
+  __device__ static Quad ofThread(int64_t group) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    return {static_cast<int64_t>(blockIdx.x) * kShortRowsPerBlock + threadIdx.x / kQuad,
-            lane % kQuad, 0xFu << lane / kQuad * kQuad};
+    return {group * kShortRowsPerBlock + threadIdx.x / kQuad, lane % kQuad,
+            0xFu << lane / kQuad * kQuad};
   }
   /// Makes the writes of each thread visible to the others.
   __device__ void sync() const { __syncwarp(mask); }
@@ -79,11 +80,19 @@ __device__ inline MeasuredRow measureShortRow(const InputStage &s, const Quad &q
   const VectorView<const float> values = s.in.row(quad.row);
   float largest = 0.0f;
   bool bad = false;
-#pragma unroll 4
-  for (int64_t j = quad.place; j < values.size; j += kQuad) {
-    const float value = values[j];
-    largest = reduce::AbsLargest::add(largest, value);
-    bad |= !isFinite(value);
+  constexpr int kAhead = 4;  // values that are requested together
+  const float *own = values.data + quad.place * values.stride;
+#pragma unroll 1
+  for (int64_t left = values.size - quad.place; left > 0; left -= kAhead * kQuad) {
+    float ahead[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k, own += kQuad * values.stride)
+      ahead[k] = k * kQuad < left ? *own : 0.0f;
+#pragma unroll
+    for (const float value : ahead) {
+      largest = reduce::AbsLargest::add(largest, value);
+      bad |= !isFinite(value);
+    }
   }
   if (bad) largest = kInfinity;
   if (bad && s.nonfiniteFlag) *s.nonfiniteFlag = 1;

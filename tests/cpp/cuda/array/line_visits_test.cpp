@@ -37,5 +37,23 @@ TEST(CudaLineVisits, Property36_TapsPulsesAndResetsHaveTheBitsOfTheCpu) {
   }
 }
 
+// Threads that look at several elements each.
+TEST(CudaLineVisits, Property36_PulsesOfManyLinesHaveTheBitsOfTheCpu) {
+  PULSORA_REQUIRE_GPU();
+  for (const char *model : {"ConstantStep", "SoftBounds", "PiecewiseStep"}) {
+    for (const bool columns : {true, false}) {
+      for (const int64_t again : {0, 3}) {  // lines that are visited twice
+        SCOPED_TRACE(message(model, columns ? ", columns" : ", rows", ", again ", again));
+        const LineCase c{makeParams(model), 701, 1030, columns};
+        const int64_t visits = c.lines() + again;
+        for (const bool digital : {false, true}) {
+          EXPECT_TRUE(sameState(pulsedRun(gpuContext(), c, visits, digital, false).state,
+                                pulsedRun(cpuContext(), c, visits, digital, false).state));
+        }
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace pulsora::testing

@@ -4,6 +4,7 @@
 
 #include "cuda/cuda_matrix_test_util.h"
 #include "cuda/cuda_test_util.h"
+#include "linalg/im2col.h"
 #include "linalg/initialise.h"
 #include "linalg/math_util.h"
 #include "linalg/packing.h"
@@ -69,6 +70,51 @@ TEST(CudaLinearAlgebra, GemmAndAccumulate) {
         accumulate(cpuContext(), a.view(), b.view(), sum.view());
         accumulate(plain, da.view(), db.view(), dSum.view());
         ASSERT_TRUE(sameBits(sum.storage(), dSum.storage(plain)));
+      }
+    }
+  }
+}
+
+TEST(CudaLinearAlgebra, LargeProductsAreAddedUpInOrder) {
+  PULSORA_REQUIRE_GPU();
+  const int64_t m = 2049, n = 2001;  // enough large tiles, with rows and columns left over
+  int64_t index = 0;
+  for (const int64_t k : {int64_t{1}, int64_t{16}, int64_t{37}}) {
+    for (const Layout layout : {Layout::RowMajor, Layout::ColMajor}) {
+      SCOPED_TRACE(message("[", m, ", ", k, "] x [", k, ", ", n, "], case ", ++index));
+      const LaidOut<float> a(m, k, layoutOf(index), 1), b(k, n, layoutOf(index / 2), 2);
+      LaidOut<float> c(m, n, layout, 3);
+      const Context gpu = gpuContext();
+      const DeviceLaidOut<float> da(gpu, a), db(gpu, b);
+      DeviceLaidOut<float> dc(gpu, c);
+      accumulate(cpuContext(), a.view(), b.view(), c.view());
+      accumulate(gpu, da.view(), db.view(), dc.view());
+      ASSERT_TRUE(sameBits(c.storage(), dc.storage(gpu)));
+    }
+  }
+}
+
+TEST(CudaLinearAlgebra, PatchesOfImages) {
+  PULSORA_REQUIRE_GPU();
+  for (const PatchGrid &grid :
+       {PatchGrid{1, 32, 32, {5, 5}, {1, 1}, {1, 1}}, PatchGrid{4, 9, 7, {3, 2}, {2, 1}, {1, 2}},
+        PatchGrid{2, 6, 40, {1, 19}, {1, 3}, {1, 1}}, PatchGrid{1, 5, 5, {1, 1}, {1, 1}, {1, 1}},
+        PatchGrid{600, 5, 5, {4, 4}, {1, 1}, {1, 1}}}) {  // more columns than are kept
+    for (const int64_t groups : {int64_t{1}, grid.channels}) {
+      for (const bool hasOnes : {false, true}) {
+        SCOPED_TRACE(message(grid.columns(), " columns, groups ", groups, ", ones ", hasOnes));
+        const LaidOut<float> pixels(7, grid.pixels(), Layout::RowMajor, 1);
+        const Context gpu = gpuContext();
+        const DeviceLaidOut<float> onGpu(gpu, pixels);
+        PatchedImages images{pixels.view().data, 7, grid, groups, hasOnes};
+        std::vector<float> wanted(static_cast<size_t>(images.rows() * images.columns()));
+        takePatches(cpuContext(), images, wanted.data());
+        Buffer<float> got(gpu, static_cast<int64_t>(wanted.size()));
+        images.pixels = onGpu.view().data;
+        takePatches(gpu, images, got.data());
+        std::vector<float> host(wanted.size());
+        detail::copyToHost(gpu, host.data(), got.data(), got.bytes());
+        EXPECT_TRUE(sameBits(host, wanted));
       }
     }
   }

@@ -39,21 +39,21 @@ def take_patches(images: Tensor, settings: PatchSettings, *, is_temporary: bool 
     """
     sizes = settings.places(*images.shape[2:])
     columns = images.shape[1] * math.prod(settings.kernel)
+    shape = (len(images), math.prod(sizes), columns)
     if images.is_cpu:
-        shape = (len(images), math.prod(sizes), columns)
         patches = mapped(images, *shape) if is_temporary else images.new_empty(shape)
         given = images.detach().contiguous().numpy()
         _core.take_patches(given, tuple(settings), patches.numpy(), torch.get_num_threads())
         return patches
     if images.dtype == torch.float32:
-        patches = images.new_empty(len(images), math.prod(sizes), columns)
+        taken = images.new_empty(shape)
         stream = torch.cuda.current_stream(images.device).cuda_stream
-        given = images.detach().contiguous()
-        _core.take_patches_on_gpu(given, tuple(settings), patches, images.get_device(), stream)
-        return patches
+        pixels = images.detach().contiguous()
+        _core.take_patches_on_gpu(pixels, tuple(settings), taken, images.get_device(), stream)
+        return taken
     for axis, (k, s, d) in enumerate(zip(*settings, strict=True), start=2):
         images = images.unfold(axis, d * (k - 1) + 1, s)[..., ::d]
-    return images.permute(0, 2, 3, 1, 4, 5).reshape(len(images), math.prod(sizes), columns)
+    return images.permute(0, 2, 3, 1, 4, 5).reshape(shape)
 
 
 class Patches(NamedTuple):

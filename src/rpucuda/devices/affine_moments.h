@@ -62,7 +62,7 @@ struct AffineMaps {
   }
 };
 
-/// What a single pulse in one direction needs of its map, made once for a cell.
+/// The map of single pulses in one direction, as AffineMoments::addOne() takes it.
 struct OnePulseMap {
   float slope;   // k
   float step;    // c

@@ -4,7 +4,7 @@
 # Usage: scripts/gpu_check.sh [--quick | --untimed] [--results DIR]
 #   --quick     tests alone
 #   --untimed   tests and the checkers of compute-sanitizer, without benchmarks
-#   CHECK_SECONDS limits each checker (400), CUDA_ARCHITECTURES names what is built ("80;90").
+#   CHECK_SECONDS limits each checker and pytest (400), CUDA_ARCHITECTURES names what is built ("80;90").
 #   --results   where the logs, summary.txt and benchmark.json go; build/gpu-check by default
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -73,16 +73,26 @@ named=(accumulation_conv captured_graph adapter_gradients adc_gains adapter_span
 python_tests() {
   local files=() name
   for name in "${named[@]}"; do files+=(tests/python/test_$name.py); done # $name may hold a *
-  run python timeout 400 env PYTHONPATH=$build/python OMP_NUM_THREADS=2 PULSORA_EXAMPLES_BUILD=$build "$python" -m pytest \
-    -q -n 8 -p no:benchmark --dist loadfile "${files[@]}" \
+  local workers=$(($(nproc) / 2))
+  pytest_of python -n $((workers < 8 ? 8 : workers)) --dist loadfile "${files[@]}" \
     tests/python/test_custom_compound.py::test_a_compound_from_outside_the_tree_is_one_like_any_other \
-    tests/python/test_models.py::test_networks_train_on_a_gpu \
-    tests/python/test_distributed.py::test_processes_on_gpus_have_the_bits_of_one \
+    tests/python/test_models.py::test_networks_train_on_a_gpu
+}
+# Several processes, which start slowly beside other work: they begin first.
+process_tests() {
+  pytest_of processes -n 2 tests/python/test_distributed.py::test_processes_on_gpus_have_the_bits_of_one \
     tests/python/test_sharded_weights.py::test_sharded_weights_on_gpus_have_the_bits_of_one
+}
+pytest_of() { # pytest_of NAME ARGUMENTS...
+  local name=$1
+  shift
+  run "$name" timeout "${CHECK_SECONDS:-400}" env PYTHONPATH=$build/python OMP_NUM_THREADS=2 \
+    PULSORA_EXAMPLES_BUILD=$build "$python" -m pytest -q -p no:benchmark "$@"
 }
 
 # Checks run side by side; timings run after them, alone.
 checks=()
+process_tests & checks+=($!)
 python_tests & checks+=($!)
 if [ $quick = 0 ]; then
   check memcheck memcheck "$all" 3

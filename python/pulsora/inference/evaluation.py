@@ -127,9 +127,9 @@ def evaluate(
             f"times = {times!r}, programmings = {programmings!r}: give at least one time and one "
             "programming"
         )
+    for held, _ in layers:
+        held.require_time(max(after))
     for time in after:
-        for held, _ in layers:
-            held.require_time(time)
         require_age(arrays, time)
     apart = prepare is not None or bool(arrays)
     gates = age_gates(model)

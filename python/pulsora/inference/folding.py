@@ -71,16 +71,14 @@ def first_mixing_layer(model: nn.Module, x: Any) -> str | None:  # noqa: ANN401
     together, refused = _recorded(model, folded(few, 2))
     if refused is not None:
         return refused
-    # Outputs of one call are compared in the order of the calls; the last one is the model's.
-    differing = [
-        name
-        for (name, both), (_, one), (_, other) in zip(together, *apart, strict=False)
-        if _differs(both, one, other)
-    ]
-    last = (found[-1][1] for found in (together, *apart))
+    last = (found[-1][1] for found in (together, *apart))  # the model's own outputs
     if len({len(found) for found in (together, *apart)}) == 1 and not _differs(*last):
         return None
-    return differing[0] if differing else "the model"
+    # Outputs of one call are compared in the order of the calls.
+    for (name, both), (_, one), (_, other) in zip(together, *apart, strict=False):
+        if _differs(both, one, other):
+            return name
+    return "the model"
 
 
 def size_of_a_pass(

@@ -1,9 +1,11 @@
 #include "saved_state.h"
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <pybind11/numpy.h>
+#include <utility>
+#include <vector>
 
 #include "storage/atomic_write.h"
 #include "storage/json.h"
@@ -24,13 +26,16 @@ constexpr std::array<TypeEntry, 6> kTypes = {{{Tensor::Type::F32, "float32"},
                                               {Tensor::Type::I64, "int64"},
                                               {Tensor::Type::U64, "uint64"}}};
 
-py::array fromTensor(const Tensor &tensor) {
+// An array that owns the memory of the tensor: states of large models are not copied.
+py::array fromTensor(Tensor &&tensor) {
   for (const TypeEntry &entry : kTypes) {
     if (entry.type != tensor.type) continue;
-    py::array array(py::dtype(entry.numpy), tensor.shape);
-    std::copy(tensor.bytes.begin(), tensor.bytes.end(),
-              static_cast<std::byte *>(array.mutable_data()));
-    return array;
+    auto bytes = std::make_unique<std::vector<std::byte>>(std::move(tensor.bytes));
+    void *const data = bytes->data();
+    const py::capsule owner(bytes.get(),
+                            [](void *held) { delete static_cast<std::vector<std::byte> *>(held); });
+    static_cast<void>(bytes.release());
+    return py::array(py::dtype(entry.numpy), tensor.shape, data, owner);
   }
   throw StateError("a tensor has a type that cannot be saved");
 }
@@ -65,9 +70,9 @@ Tensor toTensor(py::handle object, const std::string &name) {
 
 }  // namespace
 
-py::tuple fromState(const State &state) {
+py::tuple fromState(State state) {
   py::dict tensors;
-  for (const auto &[name, tensor] : state.tensors) tensors[py::str(name)] = fromTensor(tensor);
+  for (auto &[name, tensor] : state.tensors) tensors[py::str(name)] = fromTensor(std::move(tensor));
   return py::make_tuple(tensors, fromMap(state.values));
 }
 
@@ -96,20 +101,20 @@ using Path = py::bytes;
 
 py::tuple parse(const py::bytes &data) {
   const auto bytes = static_cast<std::string_view>(data);
-  const State state = [&] {
+  State state = [&] {
     const py::gil_scoped_release released;
     return parseState(bytes);
   }();
-  return fromState(state);
+  return fromState(std::move(state));
 }
 
 py::tuple load(const Path &path) {
   const std::string name = path;
-  const State state = [&] {
+  State state = [&] {
     const py::gil_scoped_release released;
     return loadState(name);
   }();
-  return fromState(state);
+  return fromState(std::move(state));
 }
 
 void save(const Path &path, const py::dict &tensors, const py::dict &values) {

@@ -10,7 +10,7 @@ namespace py = pybind11;
 
 /// A state as (dict of NumPy arrays, dict of plain values), and back. StateError for objects that a
 /// state cannot hold.
-py::tuple fromState(const State &state);
+py::tuple fromState(State state);
 State toState(const py::dict &tensors, const py::dict &values);
 
 /// Adds functions that read and write states as files, and replace_file(), to the module.

@@ -13,9 +13,11 @@ from torch import nn
 
 import pulsora as pl
 from conftest import CARRIERS
+from pulsora._internal.weight_files import write_tensors
 from pulsora.convert import saving
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*lie outside the bounds")
@@ -87,25 +89,38 @@ def files(folder: Path) -> set[str]:
     return {each.name for each in folder.iterdir()}
 
 
+def stopping(name: str, last: int, calls: list[Path]) -> Callable[[Path, Any], None]:
+    """Returns a function of `saving` that fails after some calls, and may leave a file then."""
+    write = getattr(saving, name)
+
+    def fails(path: Path, data: object) -> None:
+        calls.append(path)
+        stops = len(calls) > last
+        if not stops or name == "write_tensors":
+            write(path, data)
+        if stops:
+            raise OSError("no space left")
+
+    return fails
+
+
+def test_a_file_that_cannot_be_written_is_an_error_of_the_system(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"gone.+cannot be written"):
+        write_tensors(tmp_path / "gone" / "a.safetensors", {"a": torch.zeros(2)})
+
+
 def test_a_crash_leaves_the_old_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old, new = (trained(seed, pl.SingleConfig()) for seed in (1, 2))
     pl.save(old, tmp_path, shard_bytes=1)
     before = files(tmp_path)
-    write = saving.replace_file
     for last in range(len(before)):
-        calls = []
-
-        def fails(path: Path, data: bytes, *, last: int = last, calls: list[Path] = calls) -> None:
-            calls.append(path)
-            if len(calls) > last:
-                raise OSError("no space left")
-            write(path, data)
-
-        monkeypatch.setattr(saving, "replace_file", fails)
-        with pytest.raises(OSError, match="no space left"):
-            pl.save(new, tmp_path, shard_bytes=1)
+        calls: list[Path] = []
+        with monkeypatch.context() as patched:
+            for name in ("write_tensors", "replace_file"):
+                patched.setattr(saving, name, stopping(name, last, calls))
+            with pytest.raises(OSError, match="no space left"):
+                pl.save(new, tmp_path, shard_bytes=1)
         assert files(tmp_path) == before
-    monkeypatch.setattr(saving, "replace_file", write)
     again = analog(3, pl.SingleConfig())
     pl.load(again, tmp_path)
     require_same_state(again, old)

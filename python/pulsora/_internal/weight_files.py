@@ -8,12 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from torch import Tensor
     from typing_extensions import Self
 
-__all__ = ["StoredTensor", "TensorReader", "require_safetensors", "stored_tensors", "tensor_files"]
+__all__ = [
+    "StoredTensor",
+    "TensorReader",
+    "require_safetensors",
+    "stored_tensors",
+    "tensor_files",
+    "write_tensors",
+]
 
 _SUFFIX = ".safetensors"
 _INDEX = ".safetensors.index.json"
@@ -51,6 +58,21 @@ def require_safetensors(what: str) -> Any:  # noqa: ANN401 - a module
             f"{what} are read and written by safetensors; install it with pip install 'pulsora[hf]'"
         ) from error
     return safetensors
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Writes contiguous tensors on the CPU, none of which share memory, into a new file.
+
+    Raises:
+        OSError: If the file cannot be written.
+    """
+    library = require_safetensors("saved models")
+    try:
+        library.torch.save_file(dict(tensors), path)
+    except library.SafetensorError as error:
+        raise OSError(f"{path} cannot be written: {error}") from error
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def tensor_files(files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[Path]:

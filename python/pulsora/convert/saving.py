@@ -20,6 +20,7 @@ from pulsora._internal.weight_files import (
     require_safetensors,
     stored_tensors,
     tensor_files,
+    write_tensors,
 )
 from pulsora.convert.loading import device_of, give_memory
 from pulsora.convert.report import state_hooks
@@ -77,7 +78,7 @@ def save(
         StateError: If weights were never loaded (the meta device), or are not finite.
     """
     require_at_least("shard_bytes", shard_bytes, 1)
-    library = require_safetensors("saved models")
+    require_safetensors("saved models")
     modules = _modules(model)
     where = Path(folder)
     groups = {
@@ -93,6 +94,7 @@ def save(
     files: dict[str, str] = {}
     total = 0
     shard: dict[str, Tensor] = {}
+    places: set[int] = set()  # where the tensors of the shard begin
     written = 0
 
     def write() -> None:
@@ -100,18 +102,22 @@ def save(
         if shard:
             written += 1
             name = f"model-{token}-{written:05}.safetensors"
-            replace_file(where / name, library.torch.save(shard))
+            write_tensors(where / name, shard)
             files.update(dict.fromkeys(shard, name))
             shard.clear()
+            places.clear()
 
     try:
         for prefix, module in modules.items():
             with _whole(module):
                 state = _state_of(prefix, module)
             for name, tensor in state.items():
-                # A copy, because files hold no tensors that share memory (tied weights).
-                shard[name] = tensor.detach().cpu().clone().contiguous()
-                total += shard[name].nbytes
+                value = tensor.detach().cpu().contiguous()
+                place = value.untyped_storage().data_ptr()
+                # A file holds no tensors that share memory (tied weights).
+                shard[name] = value.clone() if place in places else value
+                places.add(place)
+                total += value.nbytes
             if sum(each.nbytes for each in shard.values()) >= shard_bytes:
                 write()
             shown.add(1)

@@ -75,7 +75,8 @@ def first_mixing_layer(model: nn.Module, x: Any) -> str | None:  # noqa: ANN401
     if len({len(found) for found in (together, *apart)}) == 1 and not _differs(*last):
         return None
     # Outputs of one call are compared in the order of the calls.
-    for (name, both), (_, one), (_, other) in zip(together, *apart, strict=False):
+    first, second = apart
+    for (name, both), (_, one), (_, other) in zip(together, first, second, strict=False):
         if _differs(both, one, other):
             return name
     return "the model"

@@ -289,47 +289,6 @@ TEST(AffineNoise, Property44_MomentsAreThoseOfPulseAfterPulse) {
   }
 }
 
-std::vector<float> membersOf(AffineMoments moments) {
-  std::vector<float> all;
-  moments.members([&](float &value) { all.push_back(value); });
-  return all;
-}
-
-template <class Device>
-void checkSinglePulses(const DeviceParams &params) {
-  const auto &p = params.as<typename Device::Params>();
-  withKindOfNoise(p, [&](auto kind) {
-    constexpr bool kMultiplicative = decltype(kind)::value;
-    for (uint64_t cell = 0; cell < 1000; ++cell) {
-      CellDraws draws(kKey, cell);
-      const auto r = Device::response(Device::construct(p, draws, false), p);
-      const AffineMaps maps = Device::affineMaps(r, p);
-      const OnePulseMap up = OnePulseMap::of<kMultiplicative>(maps.up, p.dw_min_std);
-      const OnePulseMap down = OnePulseMap::of<kMultiplicative>(maps.down, p.dw_min_std);
-      AffineMoments counted = AffineMoments::of(0.1f * r.w_max);
-      AffineMoments single = counted;
-      const uint32_t bits = draw(kKey, Purpose::UserDraw, cell, 11).v[0];
-      const int pulses = static_cast<int>(cell % 32);
-      for (int k = 0; k < pulses; ++k) {
-        const bool isUp = bits >> k & 1U;
-        counted.template add<kMultiplicative>(1.0f, isUp, maps, p.dw_min_std);
-        single.template addOne<kMultiplicative>(isUp, up, down);
-      }
-      const uint32_t ups = popcount(bits & ((1U << pulses) - 1U));
-      single.countOnes(static_cast<float>(pulses), static_cast<float>(ups));
-      ASSERT_TRUE(sameBits(membersOf(single), membersOf(counted))) << "cell " << cell;
-    }
-  });
-}
-
-TEST(AffineNoise, SinglePulsesHaveTheBitsOfCountsOfOne) {
-  for (const Setting &setting : settings()) {
-    SCOPED_TRACE(nameOf(setting));
-    const DeviceParams params = deviceOf(setting, "batch");
-    withModel(setting.model, [&](auto device) { checkSinglePulses<decltype(device)>(params); });
-  }
-}
-
 TEST(AffineNoise, Property44_DrawsAgreeWithPulseAfterPulseInDistribution) {
   // 1e6 cells that all see the same 12 samples: 6 of 3 pulses up, then 6 of 3 down; mean and spread
   // at 5 sigma, Kolmogorov-Smirnov on 1e5 cells at p = 1e-6. The second array draws every pulse.

@@ -30,10 +30,9 @@ constexpr std::array<TypeEntry, 6> kTypes = {{{Tensor::Type::F32, "float32"},
 py::array fromTensor(Tensor &&tensor) {
   for (const TypeEntry &entry : kTypes) {
     if (entry.type != tensor.type) continue;
-    auto bytes = std::make_unique<std::vector<std::byte>>(std::move(tensor.bytes));
+    auto bytes = std::make_unique<HostBytes>(std::move(tensor.bytes));
     void *const data = bytes->data();
-    const py::capsule owner(bytes.get(),
-                            [](void *held) { delete static_cast<std::vector<std::byte> *>(held); });
+    const py::capsule owner(bytes.get(), [](void *held) { delete static_cast<HostBytes *>(held); });
     static_cast<void>(bytes.release());
     return py::array(py::dtype(entry.numpy), tensor.shape, data, owner);
   }

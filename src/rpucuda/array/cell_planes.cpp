@@ -38,9 +38,16 @@ uint64_t numberIn(const Value &saved, const char *name) {
                            " of 16 hexadecimal digits; the state is damaged"));
 }
 
-uint64_t checksumOf(const std::vector<uint16_t> &planes) {
+// The checksum of planes in the memory of a backend, which are copied a part at a time.
+uint64_t checksumOf(const Context &context, const uint16_t *planes, int64_t count) {
+  constexpr int64_t kAtOnce = 8 << 20;
   Crc64 sum;
-  sum.add(planes.data(), planes.size() * sizeof(uint16_t));
+  std::vector<uint16_t> host(static_cast<size_t>(std::min(count, kAtOnce)));
+  for (int64_t begin = 0; begin < count; begin += kAtOnce) {
+    const auto bytes = static_cast<size_t>(std::min(count - begin, kAtOnce)) * sizeof(uint16_t);
+    detail::copyToHost(context, host.data(), planes + begin, bytes);
+    sum.add(host.data(), bytes);
+  }
   return sum.value();
 }
 
@@ -137,21 +144,23 @@ std::vector<int64_t> CellPlanes::shapeOf(Part part) const {
 void CellPlanes::saveTo(const Context &context, State &state, const std::string &prefix) const {
   if (state.packed) return;
   if (!areStored_) {
-    if (!checksum_) {
+    if (!checksum_ && !state.shapesOnly) {
       const CellLoan loan(context, *this);
-      checksum_ = checksumOf(copyOf(context, loan.cells(), count()));
+      checksum_ = checksumOf(context, loan.cells(), count());
     }
     const uint64_t key = static_cast<uint64_t>(key_.k1) << 32 | key_.k0;
-    state.values[prefix + kDrawn] =
-        Value(Value::Map{{kKey, Value(inDigits(key))}, {kChecksum, Value(inDigits(*checksum_))}});
+    state.values[prefix + kDrawn] = Value(Value::Map{
+        {kKey, Value(inDigits(key))}, {kChecksum, Value(inDigits(checksum_.value_or(0)))}});
     return;
   }
   for (const Part part : {kCells, kDecayRates, kDiffusions, kResets}) {
     if (countOf(part) == 0) continue;
     Tensor tensor{Tensor::Type::F16, shapeOf(part), {}};
-    tensor.bytes.resize(static_cast<size_t>(tensor.size()) * sizeof(uint16_t));
-    detail::copyToHost(context, tensor.bytes.data(), partOf(stored_.data(), part),
-                       tensor.bytes.size());
+    if (!state.shapesOnly) {
+      tensor.bytes.resize(tensor.byteSize());
+      detail::copyToHost(context, tensor.bytes.data(), partOf(stored_.data(), part),
+                         tensor.bytes.size());
+    }
     state.tensors[prefix + kNames[part]] = std::move(tensor);
   }
 }
@@ -168,7 +177,7 @@ void CellPlanes::eachSaved(const State &state, const std::string &prefix, const 
       continue;
     }
     const Tensor &tensor = state.get(name, Tensor::Type::F16, shapeOf(part));
-    const size_t bytes = static_cast<size_t>(tensor.size()) * sizeof(uint16_t);
+    const size_t bytes = tensor.byteSize();
     PULSORA_CHECK(StateError, tensor.bytes.size() == bytes, "tensor '", name, "' has ",
                   tensor.bytes.size(), " bytes where ", bytes,
                   " are expected; the state belongs to another configuration");
@@ -184,13 +193,13 @@ void CellPlanes::loadFrom(const Context &context, const State &state, const std:
     return;
   }
   if (!areComputed_) {  // without memory of its own, so that a failed load can be taken back
-    eachSaved(state, prefix, [&](Part part, const std::vector<std::byte> &bytes) {
+    eachSaved(state, prefix, [&](Part part, const HostBytes &bytes) {
       detail::copyFromHost(context, partOf(stored_.data(), part), bytes.data(), bytes.size());
     });
     return;
   }
   std::vector<uint16_t> planes(static_cast<size_t>(count()));
-  eachSaved(state, prefix, [&](Part part, const std::vector<std::byte> &bytes) {
+  eachSaved(state, prefix, [&](Part part, const HostBytes &bytes) {
     std::memcpy(partOf(planes.data(), part), bytes.data(), bytes.size());
   });
   Buffer<uint16_t> fresh(context, count());
@@ -205,7 +214,7 @@ bool CellPlanes::computeIfDrawn(const Context &context, const std::vector<uint16
                                 Buffer<uint16_t> &fresh) {
   draw(context, key_, fresh.data());
   const bool same = copyOf(context, fresh.data(), count()) == planes;
-  if (same) compute(key_, checksumOf(planes));
+  if (same) compute(key_, checksumOf(context, fresh.data(), count()));
   return same;
 }
 
@@ -225,7 +234,7 @@ void CellPlanes::loadDrawn(const Context &context, const Value &saved, const std
   if (isKnown && checksum_ == checksum) return;
   Buffer<uint16_t> fresh(context, count());
   draw(context, key, fresh.data());
-  const uint64_t found = checksumOf(copyOf(context, fresh.data(), count()));
+  const uint64_t found = checksumOf(context, fresh.data(), count());
   PULSORA_CHECK(StateError, found == checksum, "the state holds the key of the cells '", prefix,
                 "', not the cells, and this version draws others by it (checksum ", inDigits(found),
                 " instead of ", inDigits(checksum),

@@ -1,6 +1,9 @@
 #include "storage/checksum.h"
 
 #include <array>
+#include <vector>
+
+#include "core/backend.h"
 
 namespace pulsora {
 namespace {
@@ -35,11 +38,29 @@ uint64_t word(const unsigned char *bytes) {
   return number;
 }
 
-}  // namespace
+// The product of two remainders, as polynomials whose highest bit is the constant term.
+constexpr uint64_t product(uint64_t a, uint64_t b) {
+  uint64_t sum = 0;
+  for (; a != 0; a <<= 1) {
+    if ((a >> 63) != 0) sum ^= b;
+    b = (b >> 1) ^ ((b & 1) != 0 ? kPolynomial : 0);
+  }
+  return sum;
+}
 
-void Crc64::add(const void *bytes, size_t count) {
-  const auto *at = static_cast<const unsigned char *>(bytes);
-  uint64_t rest = rest_;
+// The remainder of one followed by 2^log zero bytes.
+constexpr uint64_t pastZeros(int log) {
+  uint64_t power = uint64_t{1} << 62;  // x
+  for (int i = 0; i < log + 3; ++i) power = product(power, power);
+  return power;
+}
+
+constexpr int kLogPiece = 20;  // pieces of 2^20 bytes for the threads
+constexpr size_t kPiece = size_t{1} << kLogPiece;
+constexpr uint64_t kPastPiece = pastZeros(kLogPiece);
+
+// The remainder of bytes that follow others, whose remainder is `rest`.
+uint64_t remainderOf(uint64_t rest, const unsigned char *at, size_t count) {
   for (; count >= kStride; count -= kStride, at += kStride) {
     const uint64_t first = rest ^ word(at);
     const uint64_t second = word(at + 8);
@@ -50,7 +71,21 @@ void Crc64::add(const void *bytes, size_t count) {
     }
   }
   for (; count > 0; --count, ++at) rest = (rest >> 8) ^ kTables[0][(rest ^ *at) & 0xFF];
-  rest_ = rest;
+  return rest;
+}
+
+}  // namespace
+
+void Crc64::add(const void *bytes, size_t count) {
+  const auto *at = static_cast<const unsigned char *>(bytes);
+  std::vector<uint64_t> rests(count / kPiece);
+  parallelRange(Context{}, static_cast<int64_t>(rests.size()), 1, [&](int64_t begin, int64_t end) {
+    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
+      rests[i] = remainderOf(0, at + i * kPiece, kPiece);
+  });
+  // Remainders are linear in the bytes.
+  for (const uint64_t rest : rests) rest_ = product(rest_, kPastPiece) ^ rest;
+  rest_ = remainderOf(rest_, at + rests.size() * kPiece, count % kPiece);
 }
 
 }  // namespace pulsora

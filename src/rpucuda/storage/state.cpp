@@ -1,11 +1,13 @@
 #include "storage/state.h"
 
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <functional>
 #include <numeric>
 
+#include "core/backend.h"
 #include "linalg/math_util.h"
 #include "storage/checksum.h"
 
@@ -86,14 +88,22 @@ class Summary {
 
 /// The first element with all bits of `exponent` set, which is not finite; -1 without one.
 template <class Word>
-int64_t firstNotFinite(const std::vector<std::byte> &bytes, Word exponent) {
-  const size_t count = bytes.size() / sizeof(Word);
-  for (size_t i = 0; i < count; ++i) {
+int64_t firstNotFinite(const HostBytes &bytes, Word exponent) {
+  const auto isBad = [&](int64_t i) {
     Word word;
-    std::memcpy(&word, bytes.data() + i * sizeof word, sizeof word);
-    if ((word & exponent) == exponent) return static_cast<int64_t>(i);
-  }
-  return -1;
+    std::memcpy(&word, bytes.data() + static_cast<size_t>(i) * sizeof word, sizeof word);
+    return (word & exponent) == exponent;
+  };
+  const auto count = static_cast<int64_t>(bytes.size() / sizeof(Word));
+  std::atomic<bool> isAnyBad{false};
+  parallelRange(Context{}, count, kStepsPerThread, [&](int64_t begin, int64_t end) {
+    bool bad = false;
+    for (int64_t i = begin; i < end; ++i) bad |= isBad(i);
+    if (bad) isAnyBad = true;
+  });
+  int64_t i = 0;
+  while (isAnyBad && !isBad(i)) ++i;
+  return isAnyBad ? i : -1;
 }
 
 int64_t firstNotFinite(const Tensor &tensor) {
@@ -133,6 +143,8 @@ const TensorType &typeOf(Tensor::Type type) {
 int64_t Tensor::size() const {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
+
+size_t Tensor::byteSize() const { return static_cast<size_t>(size()) * typeOf(type).bytes; }
 
 std::string State::checksum() const {
   Value::Map rest = values;

@@ -8,6 +8,7 @@
 #include "core/buffer.h"
 #include "core/check.h"
 #include "parameters/value.h"
+#include "storage/host_bytes.h"
 
 namespace pulsora {
 
@@ -17,9 +18,11 @@ struct Tensor {
   static constexpr size_t kTypes = 6;
   Type type = Type::F32;
   std::vector<int64_t> shape;
-  std::vector<std::byte> bytes;
+  HostBytes bytes;
 
   int64_t size() const;
+  /// Bytes of so many elements, which `bytes` holds unless the state has shapes alone.
+  size_t byteSize() const;
 };
 
 /// The name of an element type in files, and the bytes of one element.
@@ -76,6 +79,8 @@ struct State {
   /// If not null, put() and take() use this memory instead of `tensors`, and only for tensors that
   /// an update may change.
   PackedTensors *packed = nullptr;
+  /// Whether put() enters types and shapes alone, without bytes.
+  bool shapesOnly = false;
 
   /// CRC-64/XZ of everything but the value kChecksum. Numbers have 8 bytes, the lowest first; texts
   /// are their length and their UTF-8 bytes. The order is: the values as one map; the number of
@@ -147,8 +152,10 @@ void State::put(const Context &context, const std::string &name, Tensor::Type ty
   Tensor tensor;
   tensor.type = type;
   tensor.shape = std::move(shape);
-  tensor.bytes.resize(buffer.bytes());
-  detail::copyToHost(context, tensor.bytes.data(), buffer.data(), buffer.bytes());
+  if (!shapesOnly) {
+    tensor.bytes.resize(buffer.bytes());
+    detail::copyToHost(context, tensor.bytes.data(), buffer.data(), buffer.bytes());
+  }
   tensors[name] = std::move(tensor);
 }
 

@@ -182,7 +182,7 @@ std::vector<std::string_view> partsOf(const State &state, std::string &first) {
   first = beginning(state, tensors);
   std::vector<std::string_view> parts{first};
   for (const Entry entry : tensors) {
-    const std::vector<std::byte> &data = entry->second.bytes;
+    const HostBytes &data = entry->second.bytes;
     parts.emplace_back(reinterpret_cast<const char *>(data.data()), data.size());
   }
   return parts;

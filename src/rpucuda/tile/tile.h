@@ -221,10 +221,10 @@ class Tile final {
        const Context &context);
   /// A tile of another configuration, with the same compound, or of other keys in this state.
   Tile variant(const TileConfig &config, const TileKeys &keys) const;
-  State collect() const;
+  State collect(bool shapesOnly) const;
   std::string explainProducts() const;
   void explainRetention(Value::Map &map) const;
-  void take(const State &state);
+  void take(const State &state, const State &mine);
   /// forward(), backward() and update() of inputs whose shapes, and values on the CPU, the caller
   /// has checked. A read `adds` its results to those in y or dx, or replaces them.
   void forwardChecked(MatrixView<const float> x, MatrixView<float> y, const BatchPart &part,

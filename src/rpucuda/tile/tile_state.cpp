@@ -126,8 +126,7 @@ void requireComplete(const State &state, const State &mine) {
     PULSORA_CHECK(StateError, mine.tensors.count(entry.first), "the state has a tensor '",
                   entry.first,
                   "' that this tile does not know; it belongs to another configuration");
-    PULSORA_CHECK(StateError,
-                  entry.second.bytes.size() == mine.tensors.at(entry.first).bytes.size(),
+    PULSORA_CHECK(StateError, entry.second.bytes.size() == mine.tensors.at(entry.first).byteSize(),
                   "tensor '", entry.first, "' of the state is truncated");
   }
   for (const auto &entry : mine.values) {
@@ -197,11 +196,12 @@ void requireEnoughWeights(const State &state, int64_t dSize, int64_t xSize) {
 
 }  // namespace
 
-// The present state, unsigned.
-State Tile::collect() const {
+// The present state, unsigned, or what it has for names, types and shapes.
+State Tile::collect(bool shapesOnly) const {
   const Impl &t = *impl_;
   t.requireWeights();
   State state;
+  state.shapesOnly = shapesOnly;
   t.saveTo(state);
   state.values["version"] = Value(kVersion);
   state.values["config"] = writeParams(t.config);
@@ -223,7 +223,7 @@ State Tile::collect() const {
 
 State Tile::state() const {
   impl_->reportNonfinite();
-  State state = collect();
+  State state = collect(false);
   state.requireFinite();
   state.sign();
   return state;
@@ -231,11 +231,12 @@ State Tile::state() const {
 
 void Tile::loadState(const State &state) {
   state.verify();
-  take(state);
+  take(state, collect(false));
 }
 
-// Restores a verified state.
-void Tile::take(const State &state) {
+// Restores a verified state. `mine` is what collect() returns before; of a tile that is not wanted
+// without the state, shapes are enough.
+void Tile::take(const State &state, const State &mine) {
   Impl &t = *impl_;
   const uint64_t version = state.counter("version");
   PULSORA_CHECK(StateError, version >= kOldestVersion && version <= kVersion,
@@ -243,11 +244,10 @@ void Tile::take(const State &state) {
                 " to ", kVersion);
   if (version < kSendingsSince && state.values.count("transfer/last/transfers") > 0 &&
       state.values.count("transfer/last/sendings") == 0) {
-    take(withSendings(state));
+    take(withSendings(state), mine);
     return;
   }
   requireSources(state);
-  const State mine = collect();
   try {
     requireSameTile(state, mine);
   } catch (const ConfigError &error) {
@@ -265,7 +265,7 @@ void Tile::take(const State &state) {
   try {
     load(state);
   } catch (...) {
-    load(mine);
+    if (!mine.shapesOnly) load(mine);
     throw;
   }
   t.clearNonfinite();
@@ -275,8 +275,8 @@ void Tile::take(const State &state) {
 Tile Tile::variant(const TileConfig &config, const TileKeys &keys) const {
   const Impl &t = *impl_;
   Tile made(dSize(), xSize(), config, keys, t.context);
-  State fresh = made.collect();
-  State state = collect();
+  State fresh = made.collect(false);
+  State state = collect(false);
   state.values.erase(kCellSeed);
   for (const char *name : {"config", "seed", kCellSeed}) {
     const auto found = fresh.values.find(name);
@@ -300,7 +300,7 @@ Tile Tile::variant(const TileConfig &config, const TileKeys &keys) const {
         (!newCells && hasEnd(name, Programmable::kMeasured)))
       fresh.tensors.emplace(name, std::move(tensor));
   state.tensors = std::move(fresh.tensors);
-  made.take(state);
+  made.take(state, made.collect(true));
   made.impl_->evaluation = t.evaluation;
   return made;
 }
@@ -352,7 +352,7 @@ Tile Tile::fromState(const State &state, const Context &context) {
   try {
     const auto config = readParams<TileConfig>(configOf(state), "config");
     Tile tile(dSize, xSize, config, keys, context);
-    tile.take(state);
+    tile.take(state, tile.collect(true));
     return tile;
   } catch (const ConfigError &error) {
     throw StateError(message("the state belongs to no tile that can be made: ", error.what()));

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <algorithm>
+#include <vector>
+
 #include "array/line_visits.h"
 #include "core/atomics.h"
 #include "core/view.h"
@@ -128,18 +131,27 @@ struct LineCollector {
     store(cell, at);
   }
 
-  /// The elements of visit v (forEachByRows).
-  void ofRow(int64_t v) const {
+  /// The elements of visits [begin, end), on the CPU.
+  void ofRows(int64_t begin, int64_t end) const {
+    for (int64_t v = begin; v < end; ++v) {
+      if (!flips.visits.changeNothing() && flips.visits.isFirst(v)) ofLineFrom(v);
+    }
+  }
+
+ private:
+  /// All visits of a line, from its first one.
+  void ofLineFrom(int64_t v) const {
     const LineVisits &visits = flips.visits;
-    if (visits.changeNothing() || !visits.isFirst(v)) return;
     const int64_t line = visits.line(v);
     float lineSign = memory.lineSigns ? memory.lineSigns[line] : 1.0f;
-    for (; v < visits.count; v = visits.next(v)) {
+    std::vector<float> otherSigns(static_cast<size_t>(rule.others), 1.0f);
+    if (memory.otherSigns) std::copy_n(memory.otherSigns, otherSigns.size(), otherSigns.begin());
+    for (int64_t seen = 0; v < visits.count; seen = v, v = visits.next(v)) {
       const Visit visit = visitOf(v);
       for (int64_t k = 0; k < rule.others; ++k) {
+        float &otherSign = otherSigns[static_cast<size_t>(k)];
+        if (memory.otherSigns) otherSign = otherSignAfter(otherSign, k, seen, v);
         const int64_t at = line * rule.others + k;
-        const float otherSign =
-            memory.otherSigns ? flips.otherSign(memory.otherSigns[k], k, v) : 1.0f;
         Cell cell = load(at);
         take(visit, lineSign * otherSign, v, k, cell);
         store(cell, at);
@@ -148,7 +160,6 @@ struct LineCollector {
     }
   }
 
- private:
   /// The memory of a buffer for a cell.
   struct Cell {
     float sum;
@@ -275,14 +286,30 @@ struct ChoppedInput {
     ofLine(s, i - s * in.cols, rate(s), visits(s));
   }
 
-  /// The elements of sample s (forEachByRows).
-  void ofRow(int64_t s) const {
-    const float factor = rate(s);
-    const int64_t seen = visits(s);
-    for (int64_t line = 0; line < in.cols; ++line) ofLine(s, line, factor, seen);
+  /// The elements of samples [begin, end), on the CPU.
+  void ofRows(int64_t begin, int64_t end) const {
+    std::vector<float> now(static_cast<size_t>(in.cols), 1.0f);
+    if (signs) std::copy_n(signs, now.size(), now.begin());
+    int64_t seen = 0;
+    for (int64_t s = begin; s < end; ++s) {
+      for (const int64_t before = visits(s); seen < before; ++seen) turn(seen, now);
+      const float factor = rate(s);
+      for (int64_t line = 0; line < in.cols; ++line)
+        out[s * in.cols + line] = factor * now[static_cast<size_t>(line)] * in(s, line);
+    }
   }
 
  private:
+  /// Changes signs as visit v does.
+  void turn(int64_t v, std::vector<float> &now) const {
+    const int64_t read = flips.visits.line(v);
+    if (ofLines) {
+      if (flips.lineFlips(v)) now[static_cast<size_t>(read)] *= -1.0f;
+    } else if (read == flips.visits.lines - 1) {
+      for (int64_t k = 0; k < in.cols; ++k)
+        if (flips.otherFlips(v, k)) now[static_cast<size_t>(k)] *= -1.0f;
+    }
+  }
   PULSORA_HD float rate(int64_t s) const { return rates ? pulsora::sqrt(rates[s]) : 1.0f; }
   /// The visits before sample s. (A read comes after the pulses of its own sample.)
   PULSORA_HD int64_t visits(int64_t s) const {

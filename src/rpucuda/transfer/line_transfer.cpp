@@ -15,8 +15,8 @@
 namespace pulsora {
 namespace {
 
-// forEach() over the elements of [rows, cols]; on a CPU by functor.ofRow(r), which computes once
-// what the elements of a row share.
+// forEach() over the elements of [rows, cols]; on a CPU by functor.ofRows(begin, end), which
+// computes once what elements share.
 template <class Functor>
 void forEachByRows(const Context &context, int64_t rows, int64_t cols, const Functor &functor) {
   if (!context.onCpu()) {
@@ -24,9 +24,8 @@ void forEachByRows(const Context &context, int64_t rows, int64_t cols, const Fun
     return;
   }
   const int64_t grain = 1 + kStepsPerThread / (cols + 1);
-  parallelRange(context, rows, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) functor.ofRow(r);
-  });
+  parallelRange(context, rows, grain,
+                [&](int64_t begin, int64_t end) { functor.ofRows(begin, end); });
 }
 
 // One line is driven, so that a read can have no effect of the other lines.

@@ -13,7 +13,7 @@ namespace pulsora {
 namespace {
 
 /// The planes of cells of a tile's arrays, by the name of the array.
-std::map<std::string, std::vector<std::byte>> cellsOf(uint64_t tileSeed) {
+std::map<std::string, HostBytes> cellsOf(uint64_t tileSeed) {
   LrttRig rig(6, 6, 6);  // square, so that arrays differ in nothing but their draws
   SoftBounds::Params device = noisyCells(0.001f);
   device.construction_seed = 11;

@@ -41,6 +41,17 @@ TEST(Checksum, IsTheSameInAnyParts) {
   }
 }
 
+TEST(Checksum, LongTextsAreReadInPieces) {
+  std::string bytes((size_t{3} << 20) + 5, ' ');
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * i / 7);
+  EXPECT_EQ(checksumOf(bytes), plainly(bytes));
+  const std::string start = "abc";
+  Crc64 after;
+  after.add(start.data(), start.size());
+  after.add(bytes.data(), bytes.size());
+  EXPECT_EQ(after.value(), plainly(start + bytes));
+}
+
 TEST(Checksum, EveryChangedBitShows) {
   const std::string bytes(100, 'x');
   for (size_t bit = 0; bit < 8 * bytes.size(); ++bit) {

@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <tuple>
 
 #include "array/pulsed_device.h"
 #include "array/pulsed_weight_updater.h"
@@ -69,24 +70,26 @@ void expectSameTraining(const UpdateParameters &update, const Case &size) {
   }
 }
 
-TEST(CudaBatchNoise, Property36_EveryPulseTypeAndTrainLengthGivesTheBitsOfTheCpu) {
+class CudaBatchNoiseOfTrains : public ::testing::TestWithParam<std::tuple<PulseType, int>> {};
+
+INSTANTIATE_TEST_SUITE_P(
+    Settings, CudaBatchNoiseOfTrains,
+    ::testing::Combine(::testing::Values(PulseType::StochasticCompressed, PulseType::Stochastic,
+                                         PulseType::MeanCount, PulseType::DeterministicImplicit),
+                       ::testing::Values(1, 2, 5, 10, 16, 17, 31, 32, 33, 100)));
+
+TEST_P(CudaBatchNoiseOfTrains, Property36_GivesTheBitsOfTheCpu) {
   PULSORA_REQUIRE_GPU();
-  for (const PulseType type : {PulseType::StochasticCompressed, PulseType::Stochastic,
-                               PulseType::MeanCount, PulseType::DeterministicImplicit}) {
-    for (const int length : {1, 2, 5, 10, 16, 17, 31, 32, 33, 100}) {
-      for (const bool managed : {false, true}) {
-        UpdateParameters update;
-        update.pulse_type = type;
-        update.desired_bl = length;
-        update.update_bl_management = update.update_management = managed;
-        for (const Case &size : {Case{33, 70, {7, 64, 1, 9}}, Case{3, 5, {64, 64, 64}}}) {
-          SCOPED_TRACE(message(EnumNames<PulseType>::kNames[static_cast<int>(type)],
-                               ", desired_bl ", length, ", managed ", managed, ", ", size.rows,
-                               " x ", size.cols));
-          expectSameTraining(update, size);
-          if (HasFailure()) return;
-        }
-      }
+  for (const bool managed : {false, true}) {
+    UpdateParameters update;
+    std::tie(update.pulse_type, update.desired_bl) = GetParam();
+    update.update_bl_management = update.update_management = managed;
+    for (const Case &size : {Case{33, 70, {7, 64, 1, 9}}, Case{3, 5, {64, 64, 64}}}) {
+      SCOPED_TRACE(message(EnumNames<PulseType>::kNames[static_cast<int>(update.pulse_type)],
+                           ", desired_bl ", update.desired_bl, ", managed ", managed, ", ",
+                           size.rows, " x ", size.cols));
+      expectSameTraining(update, size);
+      if (HasFailure()) return;
     }
   }
 }

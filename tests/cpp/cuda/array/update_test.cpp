@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "array/array_list.h"
+#include "array/device_contract.h"
 #include "array/pulsed_device.h"
 #include "array/pulsed_weight_updater.h"
 #include "cuda/cuda_test_util.h"
@@ -296,21 +297,24 @@ void expectListOnGpu(const std::vector<ListedArray> &list) {
     EXPECT_TRUE(sameState(cpu[k], gpu[k])) << "array " << k << " of " << list.size();
 }
 
-TEST(CudaUpdate, Property36_AListOfArraysLeavesTheBitsOfOneByOne) {
+class CudaUpdateOfModel : public ::testing::TestWithParam<std::string> {};
+
+INSTANTIATE_TEST_SUITE_P(Models, CudaUpdateOfModel, ::testing::ValuesIn(modelNames()),
+                         [](const auto &model) { return model.param; });
+
+TEST_P(CudaUpdateOfModel, Property36_AListOfArraysLeavesTheBitsOfOneByOne) {
   PULSORA_REQUIRE_GPU();
-  for (const DeviceModel &model : deviceModels()) {
-    const DeviceParams device = makeParams(model.name, {{"write_noise_std", Value(1.5)}});
-    // Narrow and wide, one slot (sparse), dense, and trains of several words.
-    const std::vector<ListedArray> all = {{device, 64, 4},
-                                          {device, 4, 300, 31, 64},
-                                          {device, 257, 129, 1},
-                                          {device, 3, 5, 100},
-                                          {device, 70, 33, 8, 1}};
-    for (const int count : {1, 2, 3, 4, 5}) {
-      SCOPED_TRACE(message(model.name, ", ", count, " arrays"));
-      expectListOnGpu({all.begin(), all.begin() + count});
-      if (HasFailure()) return;
-    }
+  const DeviceParams device = makeParams(GetParam(), {{"write_noise_std", Value(1.5)}});
+  // Narrow and wide, one slot (sparse), dense, and trains of several words.
+  const std::vector<ListedArray> all = {{device, 64, 4},
+                                        {device, 4, 300, 31, 64},
+                                        {device, 257, 129, 1},
+                                        {device, 3, 5, 100},
+                                        {device, 70, 33, 8, 1}};
+  for (const int count : {1, 2, 3, 4, 5}) {
+    SCOPED_TRACE(message(count, " arrays"));
+    expectListOnGpu({all.begin(), all.begin() + count});
+    if (HasFailure()) return;
   }
 }
 

@@ -113,6 +113,11 @@ const uint16_t *CellPlanes::lend(const Context &context) const {
   return lent_.data();
 }
 
+uint64_t CellPlanes::checksumOfLent(const Context &context) const {
+  const CellLoan loan(context, *this);
+  return checksumOf(context, loan.cells(), count());
+}
+
 CellLoan::CellLoan(const Context &context, const CellPlanes &planes) : planes_(planes) {
   if (planes.areStored()) {
     data_ = planes.stored_.data();
@@ -144,10 +149,7 @@ std::vector<int64_t> CellPlanes::shapeOf(Part part) const {
 void CellPlanes::saveTo(const Context &context, State &state, const std::string &prefix) const {
   if (state.packed) return;
   if (!areStored_) {
-    if (!checksum_ && !state.shapesOnly) {
-      const CellLoan loan(context, *this);
-      checksum_ = checksumOf(context, loan.cells(), count());
-    }
+    if (!checksum_ && !state.shapesOnly) checksum_ = checksumOfLent(context);
     const uint64_t key = static_cast<uint64_t>(key_.k1) << 32 | key_.k0;
     state.values[prefix + kDrawn] = Value(Value::Map{
         {kKey, Value(inDigits(key))}, {kChecksum, Value(inDigits(checksum_.value_or(0)))}});
@@ -230,17 +232,23 @@ void CellPlanes::loadDrawn(const Context &context, const Value &saved, const std
   const uint64_t number = numberIn(saved, kKey);
   const uint64_t checksum = numberIn(saved, kChecksum);
   const RandomKey key{static_cast<uint32_t>(number), static_cast<uint32_t>(number >> 32)};
-  const bool isKnown = !areStored_ && key.k0 == key_.k0 && key.k1 == key_.k1;
-  if (isKnown && checksum_ == checksum) return;
-  Buffer<uint16_t> fresh(context, count());
-  draw(context, key, fresh.data());
-  const uint64_t found = checksumOf(context, fresh.data(), count());
+  const bool isOwn = !areStored_ && key.k0 == key_.k0 && key.k1 == key_.k1;
+  if (isOwn && checksum_ == checksum) return;
+  Buffer<uint16_t> fresh;
+  if (!isOwn) {
+    fresh = Buffer<uint16_t>(context, count());
+    draw(context, key, fresh.data());
+  }
+  const uint64_t found =
+      isOwn ? checksumOfLent(context) : checksumOf(context, fresh.data(), count());
   PULSORA_CHECK(StateError, found == checksum, "the state holds the key of the cells '", prefix,
                 "', not the cells, and this version draws others by it (checksum ", inDigits(found),
                 " instead of ", inDigits(checksum),
                 "); load it in the version that saved it, into a tile whose devices have "
                 "cells='stored', and save that");
-  if (areComputed_) {
+  if (isOwn) {
+    checksum_ = checksum;
+  } else if (areComputed_) {
     compute(key, checksum);
   } else {
     key_ = key;

@@ -61,6 +61,7 @@ class CellPlanes {
   }
   void draw(const Context &context, RandomKey key, uint16_t *planes) const;
   const uint16_t *lend(const Context &context) const;
+  uint64_t checksumOfLent(const Context &context) const;
   std::vector<int64_t> shapeOf(Part part) const;
   template <class Use>
   void eachSaved(const State &state, const std::string &prefix, const Use &use) const;

@@ -77,6 +77,7 @@ struct Tile::Impl {
     context.nonfiniteFlag = nonfiniteFlag.data();
     context.scratch = nullptr;
     scratch = ScratchPool::of(context);
+    const auto operation = longOperation();
     device = config.compound.make({context, dSize, xSize, config, keys});
     device->boundReads(context);
     compensation = std::make_unique<AgeCompensation>(context, *device);
@@ -137,6 +138,11 @@ struct Tile::Impl {
   void requireRoomForUpdate(int64_t samples) const {
     requireRoom(counters.updateSamples, samples, "samples of update");
     requireRoom(counters.miniBatches, 1, "mini-batches");
+  }
+  /// On a CPU, an operation around several, for which computed cells are drawn once. A GPU draws
+  /// quickly, and its memory is not held for so long.
+  std::unique_ptr<ScratchOperation> longOperation() {
+    return context.onCpu() ? std::make_unique<ScratchOperation>(context) : nullptr;
   }
   /// A number that grows with every change of the weights.
   uint64_t changes() const {

@@ -259,6 +259,7 @@ void Tile::take(const State &state, const State &mine) {
   for (const NamedCounter &each : kCounters)
     counters.*each.member = state.counter(each.name, each.most);
   const auto load = [&](const State &from) {
+    const auto operation = t.longOperation();
     t.loadFrom(from);
     t.device->boundReads(t.context);
   };

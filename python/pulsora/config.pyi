@@ -1053,9 +1053,9 @@ class LRTTConfig(TileConfig):
     fast: Device
     """Device model of the fast arrays A [d, K] and B [K, x]; the measured 6T1C cell by default."""
     lora_alpha: float | Literal["auto"]
-    """Factor alpha of the adapter, y = W x + alpha A (B x); 'auto': its first step matches
-    plain SGD, sqrt(x / (2 K)) / reinit_gain, or with ab_lr_scale = 'matched' A fills its
-    cells.
+    """Factor alpha of the adapter, y = W x + alpha A (B x); 'auto' with ab_lr_scale =
+    'matched': A fills its cells; otherwise sqrt(x / (2 K)) / reinit_gain, and the first
+    step matches plain SGD.
     """
     transfer_lr: float | Literal["alpha"]
     """A transfer adds transfer_lr A B to W; 'alpha' keeps the effective weight continuous."""

@@ -115,8 +115,9 @@ def AnalogFoundation(**settings: Any) -> InferenceConfig:  # noqa: N802 - named 
 def ReRamCMO(acceptance_range: float = 0.2, **settings: Any) -> InferenceConfig:  # noqa: N802
     """One device for each weight, of resistive memory with a conductive metal oxide layer.
 
-    Falcone et al., Adv. Funct. Mater. (2025): 9 to 88.2 uS; AIHWKit's ReRamCMONoiseModel. Its mean
-    shift is a common factor to a good part, which "global" compensation takes away.
+    Falcone et al., Adv. Funct. Mater. (2025): 9 to 88.2 uS; AIHWKit's ReRamCMONoiseModel. The mean
+    shift is the same for all cells, so that "global" compensation, a factor, hardly helps;
+    `cell_reference="column"` subtracts it.
 
     Args:
         acceptance_range: Range around the target within which programming stops, 0.2 or 2 percent.

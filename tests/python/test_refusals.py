@@ -50,6 +50,10 @@ REFUSED: dict[str, tuple[Callable[[Any, torch.Tensor], object], str]] = {
         "torch.func .* not available",
     ),
     "gradient penalty": (penalty, r"layer AnalogLinear \[4, 6\] cannot be differentiated again"),
+    "hessian": (
+        lambda layer, x: torch.autograd.functional.hessian(lambda z: layer(z).pow(2).sum(), x),
+        r"layer AnalogLinear \[4, 6\] cannot be differentiated again",
+    ),
     "0-d": (lambda layer, _: layer(torch.tensor(1.0)), "6 features in the last dimension"),
     "sparse": (lambda layer, x: layer(x.detach().to_sparse()), "x is sparse"),
     "float64": (lambda layer, x: layer(x.double()), "x has type torch.float64, and this layer"),

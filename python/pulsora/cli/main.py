@@ -125,8 +125,7 @@ def train(
         bool | None,
         typer.Option(
             "--amp/--no-amp",
-            help="Digital layers in bfloat16, by torch's autocast; "
-            "steps on a GPU are not recorded then.",
+            help="Digital layers in bfloat16, by torch's autocast; tiles stay in single precision.",
             show_default="no-amp",
         ),
     ] = None,

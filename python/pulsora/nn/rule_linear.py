@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch.autograd.function import once_differentiable
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from pulsora.nn.autograd.differentiation import differentiable_once
 from pulsora.nn.inputs import output_type, require_input
 from pulsora.prototype import Rule
 from pulsora.state import StateError
@@ -35,7 +35,7 @@ class _Product(torch.autograd.Function):
         return torch.from_numpy(layer.rule.forward(x.detach().numpy(), evaluation=evaluation))
 
     @staticmethod
-    @once_differentiable
+    @differentiable_once
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         (x,) = ctx.saved_tensors
         needs_x, needs_weight, _ = ctx.needs_input_grad

@@ -131,9 +131,9 @@ struct LRTTParams : CompoundBase, FastRetentionParams {
     f(&P::fast, "fast", anyNumber(), "",
       "Device model of the fast arrays A [d, K] and B [K, x]; the measured 6T1C cell by default.");
     f(&P::lora_alpha, "lora_alpha", anyNumber(), "",
-      "Factor alpha of the adapter, y = W x + alpha A (B x); 'auto': its first step matches "
-      "plain SGD, sqrt(x / (2 K)) / reinit_gain, or with ab_lr_scale = 'matched' A fills its "
-      "cells.",
+      "Factor alpha of the adapter, y = W x + alpha A (B x); 'auto' with ab_lr_scale = "
+      "'matched': A fills its cells; otherwise sqrt(x / (2 K)) / reinit_gain, and the first step "
+      "matches plain SGD.",
       "auto");
     f(&P::transfer_lr, "transfer_lr", anyNumber(), "",
       "A transfer adds transfer_lr A B to W; 'alpha' keeps the effective weight continuous.",

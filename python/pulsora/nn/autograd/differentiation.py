@@ -86,8 +86,27 @@ def perfect_product(
     return y if bias is None else y + bias
 
 
+class _Refusal(torch.autograd.Function):
+    """Passes tensors on; to differentiate them is an error."""
+
+    @staticmethod
+    def forward(ctx: Any, reason: str, count: int, *tensors: Tensor | None) -> Any:  # noqa: ANN401
+        """Returns the first `count` tensors; they depend on all."""
+        ctx.reason = reason
+        return tuple(None if each is None else each.detach() for each in tensors[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> Any:  # noqa: ANN401 - torch gives no types
+        """Raises the error."""
+        raise RuntimeError(ctx.reason)
+
+
 def differentiable_once(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Does what torch's `once_differentiable` does, with an error that names analog layers."""
+    """Makes second derivatives of a backward pass an error that names the layer.
+
+    torch's `once_differentiable` cuts the results off from the gradients, so that
+    torch.autograd.functional.hessian takes second derivatives to be 0.
+    """
 
     @functools.wraps(backward)
     def wrapper(ctx: Any, *gradients: Any) -> Any:  # noqa: ANN401 - torch gives no types
@@ -98,10 +117,9 @@ def differentiable_once(backward: Callable[..., Any]) -> Callable[..., Any]:
         ):
             return results
         outputs = results if isinstance(results, tuple) else (results,)
-        fail: Any = torch._C._functions.DelayedError(  # noqa: SLF001 - as torch's own does
-            _NOT_TWICE.format(_layer_of(ctx)).encode(), len(outputs)
-        )
-        return fail(*(None if each is None else each.detach().requires_grad_() for each in outputs))
+        reason = _NOT_TWICE.format(_layer_of(ctx))
+        apply: Any = _Refusal.apply
+        return apply(reason, len(outputs), *outputs, *gradients)
 
     return wrapper
 

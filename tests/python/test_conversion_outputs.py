@@ -274,3 +274,17 @@ def test_the_message_ends_in_a_way_out() -> None:
         pl.convert_to_analog(model, IDEAL)
     (name,) = re.findall(r"exclude = \['(\w+)'\]", str(told.value))
     assert not pl.conversion_report(pl.convert_to_analog(model, IDEAL, exclude=[name])).analog
+
+
+@pytest.mark.parametrize("factors", [[1.0, 1.0], [1.0, -1.0], [0.2, 0.2]])
+def test_factors_of_arrays_that_change_the_weights_are_told(factors: list[float]) -> None:
+    device = pl.devices.SoftBounds()
+    model = nn.Sequential(nn.Linear(6, 5, bias=False))
+    with torch.no_grad():
+        model[0].weight.mul_(0.1)
+    config = pl.VectorConfig(devices=[device, device], gamma_vec=factors)
+    with pytest.warns(UserWarning, match="layer '0': .* reads see their sum by gamma_vec"):
+        pl.convert_to_analog(model, config)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pl.convert_to_analog(model, pl.VectorConfig(devices=[device, device]))

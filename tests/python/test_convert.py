@@ -146,7 +146,7 @@ class OwnProduct(nn.Module):
         (nn.ConvTranspose2d(4, 4, 3), "transposed"),
         (nn.GRUCell(4, 4), "recurrent"),
         (nn.Bilinear(4, 4, 3), "no analog twin"),
-        (nn.LazyLinear(4), "subclass"),
+        (nn.LazyLinear(4), "no weights before its first forward pass"),
         (OwnLinear(4, 4), "subclass"),
         (Conv1D(), "parameters of its own"),
         (OwnProduct(), "parameters of its own"),
@@ -166,6 +166,13 @@ def test_layers_without_an_analog_twin_stay_digital_and_are_named(
     assert reason in report.digital["1"]
     excluded = pl.convert_to_analog(model, IDEAL, exclude=["1"])  # without a warning
     assert pl.conversion_report(excluded).digital["1"] == "excluded"
+
+
+def test_lazy_layers_are_converted_after_a_forward_pass() -> None:
+    model = nn.Sequential(nn.LazyLinear(4), nn.LazyBatchNorm1d())
+    assert list(pl.conversion_report(model).digital) == ["0"]
+    model(torch.ones(2, 3))
+    assert pl.conversion_report(pl.convert_to_analog(model, IDEAL)).analog == ["0"]
 
 
 def test_weights_computed_by_hooks_are_not_taken_for_plain_ones() -> None:

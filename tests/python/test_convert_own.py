@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+import peft_files
 import pulsora as pl
 from conftest import PERFECT
 from pulsora.nn import AnalogLinear
@@ -101,3 +102,98 @@ def test_a_subclass_with_a_forward_of_its_own_has_no_digital_twin() -> None:
     digital = pl.convert_to_digital(nn.Sequential(named))
     assert torch.allclose(digital(x), named(x))
     assert type(digital[0]) is nn.Linear
+
+
+class Masked(nn.Module):
+    """Reads more of its layer than weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(6, 6)
+        self.fc.register_buffer("mask", torch.ones(6))
+        self.fc.gain = nn.Parameter(torch.ones(6))
+        self.fc.inner = nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: Any = self.fc.inner(self.fc(x)) * self.fc.mask * self.fc.gain  # type: ignore[operator]
+        return y  # type: ignore[no-any-return]
+
+
+def masked_lstm() -> nn.Module:
+    layer = nn.LSTM(3, 4)
+    layer.register_buffer("mask", torch.ones(4))
+    return layer
+
+
+def masked_conv1d() -> nn.Module:
+    layer = peft_files.Conv1D(4, 6)
+    layer.register_parameter("gain", nn.Parameter(torch.ones(4)))
+    return layer
+
+
+def test_layers_with_more_than_weights_stay_digital_with_what_they_have() -> None:
+    model, x = Masked(), torch.randn(2, 6)
+    message = r"fc \(Linear: has the parameter 'gain', the buffer 'mask', the module 'inner', which"
+    with pytest.warns(UserWarning, match=message):
+        analog = pl.convert_to_analog(model, IDEAL)
+    assert pl.conversion_report(analog).analog == ["fc.inner"]
+    torch.testing.assert_close(analog(x), model(x), rtol=1e-5, atol=1e-5)
+    for layer, what in ((masked_lstm(), "buffer 'mask'"), (masked_conv1d(), "parameter 'gain'")):
+        with pytest.warns(UserWarning, match=rf"0 \({type(layer).__name__}: has the {what}, which"):
+            pl.convert_to_analog(nn.Sequential(layer), IDEAL)
+
+
+def test_a_function_takes_a_layer_with_more_than_weights() -> None:
+    class Own(AnalogLinear):
+        mask: torch.Tensor
+
+    def convert(layer: Any, config: pl.TileConfig, **options: Any) -> nn.Module:  # noqa: ANN401
+        made = Own(6, 6, config=config, **options)
+        made.set_weights(layer.weight, layer.bias)
+        if hasattr(layer, "mask"):
+            made.register_buffer("mask", layer.mask)
+        return made
+
+    plain = nn.Linear(6, 6)
+    model = nn.Sequential(Masked().fc, plain)
+    analog = pl.convert_to_analog(model, IDEAL, conversions={nn.Linear: convert})
+    assert pl.conversion_report(analog).analog == ["0", "1"]
+    assert torch.equal(analog[0].mask, torch.ones(6))
+    model[0].forward = plain.forward
+    with pytest.warns(UserWarning, match="stay digital: 0"):
+        pl.convert_to_analog(model, IDEAL, conversions={nn.Linear: convert})
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.(script|trace)` is deprecated")
+@pytest.mark.parametrize("inplace", [False, True])
+def test_parts_of_torchscript_stay_digital(inplace: bool) -> None:
+    inner = nn.Sequential(nn.Linear(6, 6), nn.Sequential(nn.Conv1d(1, 1, 1), nn.Embedding(2, 2)))
+    parts = [torch.jit.script(nn.Linear(6, 5)), torch.jit.script(nn.ReLU())]
+    model = nn.Sequential(*parts, nn.Linear(5, 2), torch.jit.script(inner))
+    assert list(pl.conversion_report(model).digital) == ["0", "2", "3"]
+    x = torch.randn(2, 6)
+    wanted = model[:3](x)
+    with pytest.warns(UserWarning, match=r"0 \(RecursiveScriptModule: compiled by torch.jit; for"):
+        analog = pl.convert_to_analog(model, IDEAL, inplace=inplace)
+    report = pl.conversion_report(analog)
+    assert report.analog == ["2"]
+    assert list(report.digital) == ["0", "3"]
+    torch.testing.assert_close(analog[:3](x), wanted, rtol=1e-5, atol=1e-5)
+    excluded = pl.convert_to_analog(model, IDEAL, exclude=["0", "3"])
+    assert set(pl.conversion_report(excluded).digital.values()) == {"excluded"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_input_size": 1.5}, "max_input_size = 1.5: give a whole number, or 0 for no limit"),
+        ({"max_output_size": "5"}, "max_output_size = '5': give a whole number"),
+        ({"digital_bias": "no"}, "digital_bias = 'no': write True or False"),
+        ({"learn_out_scaling": 1}, "learn_out_scaling = 1: write True or False"),
+    ],
+)
+def test_options_of_another_type_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=f"^{message}"):
+        AnalogLinear(6, 5, **options)
+    with pytest.raises(TypeError, match=f"^layer '0': {message}"):
+        pl.convert_to_analog(nn.Sequential(nn.Linear(6, 5)), IDEAL, **options)

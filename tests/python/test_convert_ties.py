@@ -35,6 +35,18 @@ def test_tied_layers_stay_tied_there_and_back() -> None:
     assert not torch.equal(analog[0].bias, analog[2].bias)
 
 
+def test_tied_biases_stay_tied_there_and_back() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Conv1d(3, 3, 1))
+    model[1].bias = model[2].bias = model[0].bias
+    analog = pl.convert_to_analog(model, IDEAL)
+    digital = pl.convert_to_digital(analog)
+    for each in (analog, digital):
+        assert each[0].bias is each[1].bias
+        assert each[0].bias is each[2].bias
+    assert digital[0].bias is not analog[0].bias
+    assert torch.equal(digital[0].bias, model[0].bias)
+
+
 def tied(first: nn.Module, second: nn.Module) -> nn.Module:
     second.weight = first.weight
     return nn.Sequential(first, second)
@@ -120,3 +132,28 @@ def test_frozen_stays_frozen_there_and_back(weight: bool, bias: bool) -> None:
     if weight != bias:
         with pytest.raises(ValueError, match="layer '0' has only one of weight and bias frozen"):
             pl.convert_to_analog(nn.Sequential(layer), IDEAL, digital_bias=False)
+
+
+PERFECT_ARRAYS = [
+    pl.InferenceConfig(**PERFECT),
+    pl.MixedPrecisionConfig(**PERFECT),
+]
+
+
+@pytest.mark.parametrize("config", PERFECT_ARRAYS, ids=lambda config: config.kind)
+def test_arrays_of_a_tied_parameter_are_told_apart_on_the_way_back(config: pl.TileConfig) -> None:
+    model = nn.Sequential(nn.Linear(6, 6, bias=False), nn.Linear(6, 6, bias=False))
+    model[1].weight = model[0].weight
+    with torch.no_grad():
+        model[0].weight.mul_(0.1)
+    analog = pl.convert_to_analog(model, config, seed=1).eval()
+    is_programmed = config.kind == "inference"
+    if is_programmed:
+        unprogrammed = pl.convert_to_digital(analog)
+        assert unprogrammed[0].weight is unprogrammed[1].weight
+        pl.drift(pl.program(analog), "1 year")
+    digital = pl.convert_to_digital(analog, programmed=is_programmed)
+    x = torch.randn(8, 6)
+    torch.testing.assert_close(digital(x), analog(x), rtol=1e-4, atol=1e-5)
+    assert digital[0].weight is not digital[1].weight
+    assert analog[0].weight is analog[1].weight

@@ -191,6 +191,59 @@ def test_without_targets_cells_are_sorted_by_their_first_reading() -> None:
         pl.fit.retention(readings, law="shift")
 
 
+def few_readings(cells: int) -> dict[str, np.ndarray]:
+    """Readings of a power law at 5, 15 and 25 uS, so many cells each."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for cell in range(3 * cells):
+        target = (5.0, 15.0, 25.0)[cell % 3]
+        start = target + 0.3 * rng.normal()
+        nu = abs(0.05 + 0.01 * rng.normal())
+        for time in (1.0, 10.0, 100.0, 1e3, 1e4):
+            value = start * ((time + 20.0) / 20.0) ** -nu * (1.0 + 0.005 * rng.normal())
+            rows.append((cell, target, time, value))
+    names = ("cell", "target", "time", "conductance")
+    return dict(zip(names, np.array(rows).T, strict=True))
+
+
+@pytest.mark.parametrize("cells", [8, 12, 15])
+def test_the_fewest_cells_are_enough(cells: int) -> None:
+    fit = pl.fit.retention(few_readings(cells))
+    assert set(fit.likelihoods) == set(LAWS)
+    assert not fit.problems
+    assert fit.law == "power_law"
+    assert np.isfinite(list(fit.likelihoods.values())).all()
+    for node in range(3):
+        assert fit.values[f"nu_mean[{node}]"] == pytest.approx(0.05, abs=0.015)
+
+
+@pytest.mark.parametrize(("cells", "bad"), [(20, 1), (20, 4), (8, 2), (8, 8)])
+def test_cells_without_logarithms_do_not_end_a_comparison(cells: int, bad: int) -> None:
+    """Some held-out cells of a target, all of these, or all its cells have a reading below 0.
+
+    The laws are compared by the other cells; the laws of shifts by all cells, if there are none.
+    """
+    readings = few_readings(cells)
+    held_out = [0, 5, 10, 15] if bad < cells else list(range(cells))
+    for place in held_out[:bad]:
+        readings["conductance"][15 * place + 4] = -0.01  # a cell of 5 uS, the last time
+    fit = pl.fit.retention(readings)
+    assert fit.left_out == bad
+    assert np.isfinite(list(fit.likelihoods.values())).all()
+    if bad < cells:
+        assert set(fit.likelihoods) == set(LAWS)
+        return
+    assert set(fit.likelihoods) == {"log", "shift"}
+    assert "0 of the 6 cells that are fitted have positive readings" in fit.problems["power_law"]
+    assert pl.fit.retention(readings, law="shift").law == "shift"
+
+
+@pytest.mark.parametrize("readings", [None, 5, [1.0, 2.0], np.ones((3, 4))])
+def test_what_has_no_columns_is_refused(readings: object) -> None:
+    with pytest.raises(TypeError, match=r"readings = .*: give the path of a CSV file, or a dict"):
+        pl.fit.retention(readings)
+
+
 def test_readings_that_tell_nothing_are_refused(tmp_path: Path) -> None:
     good = made_readings(pl.noise_models.PowerLaw(**POWER), 10, 0)
     few = {name: values[good["cell"] % 1000 < 3] for name, values in good.items()}

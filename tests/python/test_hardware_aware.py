@@ -133,6 +133,49 @@ def test_property_63_gradients_are_finite_differences() -> None:
                 each.sub_(step)
 
 
+@pytest.mark.parametrize("clip", ["fixed", "gaussian", "learned"])
+def test_frozen_weights_are_not_clipped(clip: str) -> None:
+    torch.manual_seed(0)
+    config = pl.InferenceConfig(clip=clip, clip_sigma=1.0, clip_value=0.1)
+    net = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.Linear(5, 5))
+    model = pl.convert_to_analog(net, config, seed=1)
+    model[0].requires_grad_(requires_grad=False)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.randn(8, 6)).square().mean().backward()
+        optimizer.step()
+    assert torch.equal(model[0].weight, net[0].weight)
+    assert model[1].weight.abs().max() <= 0.1
+    model[0].requires_grad_(requires_grad=True)
+    optimizer.zero_grad()
+    model(torch.randn(8, 6)).square().mean().backward()
+    optimizer.step()
+    assert model[0].weight.abs().max() <= 0.1
+
+
+def test_adapters_train_beside_a_programmed_base_with_a_clip() -> None:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.ReLU(), torch.nn.Linear(6, 3))
+    model = pl.peft.add_adapters(
+        net, "analog_base_digital_adapter", rank=2, base_config=pl.presets.AnalogFoundation()
+    )
+    x, wanted = torch.randn(32, 8), torch.randn(32, 3)
+    pl.inference.calibrate(model.eval(), [(x,)])
+    pl.program(model)
+    pl.drift(model, "1 day")
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(20):
+        optimizer.zero_grad()
+        loss = (model(x) - wanted).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+
+
 def test_any_optimizer_trains_and_state_dicts_are_those_of_torch() -> None:
     torch.manual_seed(0)
     config = pl.InferenceConfig(modifier="add_normal", clip="gaussian", clip_sigma=1.5)

@@ -240,7 +240,7 @@ MODELS: list[tuple[str, Callable[[torch.nn.Module], object], str]] = [
     ),
     (
         "drift before programming", lambda m: pl.drift(m, 1.0),
-        "program the weights first, by program()",
+        "program the weights first, by pulsora.program(model)",
     ),
     (
         "a bad time in words", lambda m: pl.drift(m, "1 eon"),
@@ -319,3 +319,24 @@ def test_a_stale_programming_is_not_read() -> None:
             model(torch.ones(2, 6))
         pl.program(model)
         model(torch.ones(2, 6))
+
+
+def test_errors_of_stale_arrays_name_the_layer_and_the_cause() -> None:
+    model = pl.program(model_of())
+    model.train()
+    model(torch.ones(2, 6))
+    model.eval()
+    with pytest.raises(pl.StateError, match=r"layer '0' .* as a read in train\(\) returned"):
+        model(torch.ones(2, 6))
+    model = model_of()
+    pl.program(model[0])
+    with pytest.raises(pl.StateError, match="nothing is programmed in layer '2'"):
+        pl.drift(model, 10.0)
+
+
+@pytest.mark.parametrize("clip", ["gaussian", "gaussian_per_output", "learned"])
+def test_a_clip_to_zero_is_refused(clip: str) -> None:
+    with pytest.raises(
+        pl.ConfigError, match=r"clip_sigma is 0, so that .* would set all weights to 0"
+    ):
+        pl.InferenceConfig(clip=clip, clip_sigma=0.0)

@@ -256,3 +256,22 @@ def test_a_range_is_asked_for_before_errors_and_ranges_of_outputs_are_measured()
         sums.append((x[:, lines] / layer.input_range.item() @ scaled.T).abs().max().item())
     assert found == pytest.approx(max(sums), rel=2e-2)  # inputs are rounded
     assert pl.inference.explain(layer, x).totals[""] < 0.5
+
+
+CALIBRATED = [pl.InferenceConfig(), pl.presets.ReRamCMO(), pl.presets.AnalogFoundation()]
+
+
+@pytest.mark.parametrize("config", CALIBRATED, ids=["default", "ReRamCMO", "AnalogFoundation"])
+def test_calibrated_ranges_are_part_of_a_state(config: pl.InferenceConfig) -> None:
+    torch.manual_seed(0)
+    net, x = torch.nn.Sequential(torch.nn.Linear(6, 5)), torch.randn(8, 6)
+    model = pl.convert_to_analog(net, config, seed=3).eval()
+    pl.inference.calibrate(model, [x])
+    pl.inference.calibrate_outputs(model, [x])
+    again = pl.convert_to_analog(net, config, seed=9).eval()
+    again.load_state_dict(model.state_dict())
+    assert again[0].config == model[0].config
+    assert torch.equal(pl.program(again, 2)(x), pl.program(model, 2)(x))
+    other = config.replace(forward=config.forward.replace(out_noise=0.5))
+    with pytest.raises(RuntimeError, match="was saved with another configuration"):
+        pl.convert_to_analog(net, other).load_state_dict(model.state_dict())

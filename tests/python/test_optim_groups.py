@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import io
 import pickle
 import warnings
 from functools import partial
@@ -150,6 +151,39 @@ def test_copies_of_an_optimiser_keep_analog_lr() -> None:
         optimizer = again(AnalogAdam(Branches().parameters(), lr=1e-3, analog_lr=0.4))
         optimizer.add_param_group({"params": Branches().parameters()})
         assert [group["lr"] for group in optimizer.param_groups] == [1e-3, 0.4, 1e-3, 0.4]
+
+
+class OwnAdamW(torch.optim.AdamW):
+    """An optimiser of a user."""
+
+
+@pytest.mark.parametrize("kind", [*OPTIMISERS, AnalogSGD, OwnAdamW])
+def test_optimisers_of_any_class_are_pickled_and_copied(kind: type[torch.optim.Optimizer]) -> None:
+    model = Branches(sparse=kind is torch.optim.SparseAdam)
+    optimizer = AnalogOptimizer(kind, model.parameters(), lr=1e-3, analog_lr=0.4)
+    step(model, optimizer)
+    file = io.BytesIO()
+    torch.save((model, optimizer), file)
+    file.seek(0)
+    others = [torch.load(file, weights_only=False), copy.deepcopy((model, optimizer))]
+    step(model, optimizer, seed=1)
+    for again, its_optimizer in others:
+        assert type(its_optimizer) is type(optimizer)
+        assert its_optimizer.analog_lr == 0.4
+        step(again, its_optimizer, seed=1)
+        assert torch.equal(again.analog.weight, model.analog.weight)
+        assert torch.equal(again.digital.weight, model.digital.weight)
+
+
+def test_each_optimiser_has_one_class() -> None:
+    for kind, own in ((torch.optim.SGD, AnalogSGD), (torch.optim.Adam, AnalogAdam)):
+        assert type(AnalogOptimizer(kind, Branches().parameters(), lr=0.1, analog_lr=0.1)) is own
+    made = [
+        AnalogOptimizer(torch.optim.AdamW, Branches().parameters(), lr=0.1, analog_lr=0.1)
+        for _ in range(2)
+    ]
+    assert type(made[0]) is type(made[1])
+    assert isinstance(made[0], torch.optim.AdamW)
 
 
 @pytest.mark.parametrize("kind", OPTIMISERS)

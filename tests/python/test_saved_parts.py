@@ -169,6 +169,140 @@ def test_weights_that_were_never_loaded_are_not_saved(tmp_path: Path) -> None:
     assert files(tmp_path) == before
 
 
+class Held(nn.Module):
+    """A layer and a buffer."""
+
+    extra: torch.Tensor
+
+    def __init__(self, buffer: torch.Tensor, *, persistent: bool = True) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.register_buffer("extra", buffer, persistent=persistent)
+
+
+class Listed(nn.Module):
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.p = nn.ParameterList([torch.full((2,), float(k)) for k in range(count)])
+
+
+def require_refused(saved: nn.Module, given: nn.Module, folder: Path, message: str) -> None:
+    """Requires a ValueError of `load` that names the folder, and a model that has not changed."""
+    pl.save(saved, folder)
+    before = {name: each.clone() for name, each in given.state_dict().items()}
+    with pytest.raises(ValueError, match=rf"^folder = '.+{message}"):
+        pl.load(given, folder)
+    now = given.state_dict()
+    assert all(each.is_meta or torch.equal(each, now[name]) for name, each in before.items())
+    assert [name for name in now if now[name].is_meta != before[name].is_meta] == []
+
+
+def test_buffers_that_are_not_saved_need_values(tmp_path: Path) -> None:
+    model = Held(torch.arange(3.0), persistent=False)
+    with torch.device("meta"):
+        bare = Held(torch.empty(3), persistent=False)
+    remedy = r"not in the files: \['extra'\]; .+ or assign values to them before"
+    require_refused(model, bare, tmp_path, remedy)
+    bare.extra = torch.arange(3.0)
+    pl.load(bare, tmp_path)
+    require_same_state(bare, model)
+    assert torch.equal(bare.extra, torch.arange(3.0))
+
+
+@pytest.mark.parametrize(
+    ("saved", "given", "message"),
+    [
+        (
+            nn.LSTM(3, 3, bidirectional=True),
+            nn.LSTM(3, 3),
+            r"': not in the model: \['bias_hh_l0_reverse', .+; give the model that was saved",
+        ),
+        (
+            nn.LSTM(3, 3),
+            nn.LSTM(3, 3, bidirectional=True),
+            r"': not in the files: \['weight_ih_l0_r",
+        ),
+        (Listed(12), Listed(10), r"': not in the model: \['p\.10', 'p\.11'\]; give the model"),
+        (Listed(10), Listed(12), r"': not in the files: \['p\.10', 'p\.11'\]; give the model"),
+    ],
+    ids=["fewer directions", "more directions", "a shorter list", "a longer list"],
+)
+def test_names_are_compared_as_a_whole(
+    saved: nn.Module, given: nn.Module, message: str, tmp_path: Path
+) -> None:
+    require_refused(saved, given, tmp_path, message)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_shapes_are_compared_before_anything_is_loaded(device: str, tmp_path: Path) -> None:
+    saved = nn.Sequential(pl.nn.AnalogLinear(3, 4), nn.LayerNorm(4))
+    given = nn.Sequential(pl.nn.AnalogLinear(3, 4), nn.LayerNorm(5, device=device))
+    message = r"'1\.weight' has shape \[4\], but \[5\] in the model; .+; give the model that was"
+    require_refused(saved, given, tmp_path, message)
+
+
+def test_a_number_is_taken_from_a_list_of_one(tmp_path: Path) -> None:
+    pl.save(Held(torch.tensor([2.0])), tmp_path)
+    given = Held(torch.tensor(1.0))
+    pl.load(given, tmp_path)
+    assert float(given.extra) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("buffer", "message"),
+    [
+        (torch.ones(2, dtype=torch.complex128), "of type torch.complex128.+; convert it, or save"),
+        (torch.eye(2).to_sparse(), "of layout torch.sparse_coo; make it dense, or save the model"),
+        (torch.nn.UninitializedBuffer(), "not initialised; run the model once before"),
+    ],
+    ids=["complex128", "sparse", "lazy"],
+)
+def test_what_files_do_not_hold_is_refused(
+    buffer: torch.Tensor, message: str, tmp_path: Path
+) -> None:
+    pl.save(Held(torch.ones(2)), tmp_path)
+    before = files(tmp_path)
+    for folder in (tmp_path, tmp_path / "new"):
+        with pytest.raises(TypeError, match=f"^'1.extra' of the state is {message}"):
+            pl.save(nn.Sequential(nn.Linear(2, 2), Held(buffer)), folder, shard_bytes=1)
+    assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "buffer",
+    [torch.tensor([1 + 2j]).conj(), torch.tensor([1 + 2j]).conj().imag, torch.tensor([2**40 + 1])],
+    ids=["conjugated", "negated", "int64"],
+)
+def test_views_and_types_keep_their_values(buffer: torch.Tensor, tmp_path: Path) -> None:
+    pl.save(Held(buffer), tmp_path)
+    given = Held(torch.zeros(1, dtype=buffer.dtype))
+    pl.load(given, tmp_path)
+    assert torch.equal(given.extra, buffer)
+
+
+@torch.no_grad()
+def test_parameters_of_torch_are_saved_as_they_are(tmp_path: Path) -> None:
+    given = Held(torch.zeros(2))
+    pl.save(Held(torch.tensor([torch.nan, torch.inf])), tmp_path / "digital")
+    pl.load(given, tmp_path / "digital")
+    assert str(given.extra.tolist()) == "[nan, inf]"
+    layer = pl.nn.AnalogLinear(2, 2, config=pl.InferenceConfig())
+    layer.weight[0, 1] = torch.nan
+    with pytest.raises(pl.StateError, match="'weight' has values that are not finite"):
+        pl.save(layer, tmp_path / "inference")
+    followed = pl.nn.AnalogLinear(2, 2, config=pl.MixedPrecisionConfig())
+    followed.weight[0, 1] = torch.nan
+    with pytest.raises(pl.StateError, match="'weight' has values that are not finite"):
+        pl.save(followed, tmp_path / "followed")
+
+
+@pytest.mark.parametrize("call", [pl.save, pl.load])
+@pytest.mark.parametrize("folder", [None, 5])
+def test_what_is_no_folder_is_named(call: Any, folder: object) -> None:  # noqa: ANN401
+    with pytest.raises(TypeError, match=f"^folder = {folder}: give the path of a folder$"):
+        call(nn.Linear(2, 2), folder)
+
+
 _PEAK = """
 import re, sys, torch
 from torch import nn

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-STALE = r"changed after they were programmed.*program\(model\) again, or return .*unprogram"
+STALE = r"changed after they were programmed.*program\(model\) again, or (return|stay) .*unprogram"
 
 
 def model_of(**settings: Any) -> torch.nn.Module:

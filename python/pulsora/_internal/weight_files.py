@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "StoredTensor",
     "TensorReader",
+    "is_storable",
     "require_safetensors",
     "stored_tensors",
     "tensor_files",
@@ -58,6 +62,17 @@ def require_safetensors(what: str) -> Any:  # noqa: ANN401 - a module
             f"{what} are read and written by safetensors; install it with pip install 'pulsora[hf]'"
         ) from error
     return safetensors
+
+
+@cache
+def is_storable(dtype: torch.dtype) -> bool:
+    """Whether files hold tensors of a type, which safetensors tells by writing an empty one."""
+    library = require_safetensors("saved models")
+    try:
+        library.torch.save({"empty": torch.empty(0, dtype=dtype)})
+    except Exception:  # noqa: BLE001 - of many types
+        return False
+    return True
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import nn
 
+from pulsora.config import VectorConfig
 from pulsora.convert.layers import is_on_meta
 from pulsora.convert.outputs import (
     distance,
@@ -68,6 +69,13 @@ def require_outputs(name: str, layer: nn.Module, twin: nn.Module) -> None:
             f"layer '{name}': on random inputs, its outputs {_told(found.written)}, "
             "because a few weights lie outside the bounds of their cells; give a weight_scaling, "
             "such as 'abs_max', or a device with a larger w_max",
+            stacklevel=4,
+        )
+    elif found.written > _MUCH and isinstance(getattr(twin, "config", None), VectorConfig):
+        warnings.warn(
+            f"layer '{name}': on random inputs, its outputs {_told(found.written)}, because each "
+            "array gets the weights as they are, and reads see their sum by gamma_vec; give "
+            "factors that add up to 1 over the arrays that are written",
             stacklevel=4,
         )
 

@@ -12,6 +12,7 @@ from torch import nn
 from pulsora.convert.layers import TO_ANALOG, conversion_of
 from pulsora.convert.report import (
     TWINS,
+    besides,
     choice,
     is_conv1d,
     mark_as_chosen,
@@ -84,9 +85,14 @@ def conversion_functions(
 
 def convertible(layer: nn.Module, functions: dict[type[nn.Module], Conversion]) -> bool:
     """Whether one of the functions converts a layer, and nothing speaks against it."""
-    has_twin = conversion_of(layer, functions) is not None
+    function = conversion_of(layer, functions)
     is_plain = type(layer) in TWINS or is_conv1d(layer)
-    return has_twin and not (is_plain and (why_digital(layer) or own_forward(layer)))
+    if function is None or not is_plain:
+        return function is not None
+    reason = why_digital(layer)
+    if function is not conversion_of(layer, TO_ANALOG) and reason == besides(layer):
+        reason = ""  # a function of the user's sees to what the layer has besides its weights
+    return not (reason or own_forward(layer))
 
 
 def chosen_layers(

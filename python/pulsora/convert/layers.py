@@ -204,8 +204,15 @@ def digital(layer: AnalogModule) -> nn.Module:
     if made.bias is not None:
         frozen = layer.carrier if layer.bias is None else layer.bias
         made.bias.requires_grad_(frozen.requires_grad)
+        if layer.bias is not None and _are_equal(layer.bias, made.bias):
+            made.bias = layer.bias  # the same parameter, which other layers may have too
     twin: nn.Module = made
     return twin
+
+
+def _are_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors of one type and device have equal values."""
+    return (one.dtype, one.device) == (other.dtype, other.device) and torch.equal(one, other)
 
 
 TO_ANALOG: dict[type[nn.Module], Conversion] = (

@@ -255,7 +255,10 @@ def convert_to_digital(model: nn.Module, *, programmed: bool = False) -> nn.Modu
     first: dict[object, Any] = {}
     for layer in single:
         twin = made[layer]
-        twin.weight = first.setdefault(layer.carrier, twin).weight
+        # Cells that follow one weight are those of their layer, and differ by its writes.
+        is_followed = isinstance(layer.held, FollowedWeights)
+        key: object = layer.held if is_followed else layer.carrier
+        twin.weight = first.setdefault(key, twin).weight
     names = {layer: name for name, layer in whole.named_modules()}
     for layer, twin in made.items():
         require_digital_outputs(names[layer], layer, in_place_of(layer, twin))

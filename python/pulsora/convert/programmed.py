@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
 
 import torch
+from torch import nn
 
 from pulsora import _core
 from pulsora.nn.base import AnalogModule
 from pulsora.nn.tiles.held_weights import HeldWeights
-
-if TYPE_CHECKING:
-    from torch import nn
 
 __all__ = ["take_programmed"]
 
@@ -42,6 +39,10 @@ def take_programmed(model: nn.Module) -> None:
             stacklevel=3,
         )
     seen = {held: held.array.get_weights() for _, _, held in layers}
+    taken: dict[nn.Parameter, HeldWeights] = {}
     for _, layer, held in layers:
         held.unprogram()
+        if taken.setdefault(layer.carrier, held) is not held:  # a tied weight in other arrays
+            own = nn.Parameter(layer.carrier.clone(), requires_grad=layer.carrier.requires_grad)
+            layer._set_carrier(own)  # noqa: SLF001 - of this package
         layer.carrier.copy_(seen[held].reshape(layer.carrier.shape))

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
+from torch.jit import ScriptModule
+from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 from torch.nn.parameter import is_lazy
 
@@ -15,13 +17,14 @@ from pulsora.nn import AnalogModule, AnalogRNNBase, GatedAdapter
 from pulsora.nn.gates import Gate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 __all__ = [
     "TWINS",
     "ConversionReport",
     "LayerReport",
     "analog_parts",
+    "besides",
     "choice",
     "conversion_report",
     "is_conv1d",
@@ -48,6 +51,7 @@ _REASONS: list[tuple[type[nn.Module] | tuple[type[nn.Module], ...], str]] = [
         "transposed convolutions have no analog twin",
     ),
     (nn.Bilinear, "has no analog twin"),
+    (nn.modules.batchnorm._NormBase, ""),  # noqa: SLF001 - a lazy one, whose shape is unknown
     (_TABLES, "a table, of which rows are looked up; no product"),
     (TWINS, "is a subclass of a layer of torch and may compute something else; see conversions="),
 ]
@@ -62,6 +66,11 @@ _STATE_HOOKS = (
 )
 _ADAPTER = "factors of a low-rank adapter in tensors of torch; the layer it adapts is its base"
 _GATE = "weights for the components of an adapter"
+_COMPILED = "compiled by torch.jit; for tiles, put the module that was compiled in its place"
+_LAZY = (
+    "a lazy layer, which has no weights before its first forward pass; call the model on an input "
+    "once, then convert it"
+)
 _OWN_CLASS = "a class with parameters of its own, which has no analog twin; see conversions="
 
 
@@ -120,13 +129,13 @@ def conversion_report(model: nn.Module) -> ConversionReport:
     """
     require_module(model)
     rows = []
-    recurrent: list[str] = []
+    whole: list[str] = []  # starts of the names of what is inside layers that are one row
     of_tables = tables(model)
     for name, layer in model.named_modules():
-        if isinstance(layer, AnalogRNNBase):
-            recurrent.append(f"{name}." if name else "")
-        elif recurrent and name.startswith(recurrent[-1]):
-            continue  # a matrix of that layer
+        if whole and name.startswith(whole[-1]):
+            continue
+        if isinstance(layer, AnalogRNNBase | ScriptModule):
+            whole.append(f"{name}." if name else "")
         if isinstance(layer, AnalogModule | AnalogRNNBase):
             parts = list(analog_parts(layer))
             shapes = ", ".join(str(list(part.tiles.shape)) for part in parts)
@@ -164,19 +173,42 @@ def choice(layer: nn.Module) -> str:
 def why_digital(layer: nn.Module) -> str:
     """Returns why a layer has no analog twin; empty if it has one, or holds no matrix."""
     own = dict(layer.named_parameters(recurse=False))
-    if type(layer) in TWINS:
+    if isinstance(layer, ScriptModule):
+        reason = _COMPILED if any(each.ndim > 1 for each in layer.parameters()) else ""
+    elif type(layer) in TWINS:
         names = getattr(layer, "_flat_weights_names", ["weight"])
         bias = getattr(layer, "bias", None)  # of recurrent layers a boolean
         is_whole = set(names) <= set(own) and ("bias" in own or not isinstance(bias, Tensor))
         reason = "" if is_whole else _COMPUTED
-        reason = reason or _not_real(own[names[0]]) or state_hooks(layer)
+        reason = reason or _not_real(own[names[0]]) or state_hooks(layer) or besides(layer)
     elif is_conv1d(layer):
-        reason = ""
+        reason = besides(layer)
+    elif isinstance(layer, LazyModuleMixin) and layer.cls_to_become in TWINS:
+        reason = _LAZY
     else:
         known = (why for kinds, why in _REASONS if isinstance(layer, kinds))
         has_matrix = any(_is_matrix(parameter) for parameter in own.values())
         reason = next(known, _OWN_CLASS if has_matrix else "")
     return reason
+
+
+def besides(layer: nn.Module) -> str:
+    """Returns why a layer that has more than weights and biases stays digital; else empty."""
+    own = getattr(layer, "_flat_weights_names", ("weight", "bias"))
+    tables_of: dict[str, Iterable[str]] = {
+        "parameter": layer._parameters,  # noqa: SLF001 - names that are None or occur twice too
+        "buffer": layer._buffers,  # noqa: SLF001
+        "module": layer._modules,  # noqa: SLF001
+    }
+    more = [
+        f"the {kind} '{name}'"
+        for kind, names in tables_of.items()
+        for name in names
+        if name not in own
+    ]
+    if not more:
+        return ""
+    return f"has {', '.join(more)}, which its analog twin would lack; see conversions="
 
 
 def own_forward(layer: nn.Module) -> str:
@@ -191,7 +223,7 @@ def is_conv1d(layer: nn.Module) -> bool:
     own = dict(layer.named_parameters(recurse=False))
     return (
         type(layer).__name__ == "Conv1D"
-        and set(own) == {"weight", "bias"}
+        and set(own) >= {"weight", "bias"}
         and tuple(own["weight"].shape[1:])
         == tuple(own["bias"].shape)
         == (getattr(layer, "nf", -1),)
@@ -228,7 +260,9 @@ def _why(layer: nn.Module, of_tables: Mapping[Tensor, str]) -> tuple[str, bool]:
         return reason if has_matrix else "", False
     if chosen := choice(layer):
         return chosen, False
-    table = of_tables.get(layer._parameters.get("weight"))  # type: ignore[arg-type]  # noqa: SLF001
+    is_compiled = isinstance(layer, ScriptModule)  # whose parameters are in no dictionary
+    weight = None if is_compiled else layer._parameters.get("weight")  # noqa: SLF001
+    table = None if weight is None else of_tables.get(weight)
     if table is not None and not isinstance(layer, _TABLES):
         return f"its weight is the table '{table}', too; see untie=", True
     reason = why_digital(layer)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from pulsora._internal.text_tables import aligned
-from pulsora.fit.retention_laws import LAWS, OWN_START, Setting
-from pulsora.fit.retention_model import Cells
+from pulsora.fit.retention_laws import FEWEST_POSITIVE, LAWS, OWN_START, Setting, has_logarithms
 from pulsora.fit.retention_readings import cells_of
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from pulsora.fit.retention_laws import Fitted
+    from pulsora.fit.retention_model import Cells
     from pulsora.noise_models import NoiseModel
 
 __all__ = ["RetentionFit", "retention"]
@@ -39,7 +39,8 @@ class RetentionFit:
         values: The fitted numbers of that law by name, as "nu_mean[0]", in the order of the model's
             tables; the persistence of a shift.
         standard_errors: Their standard errors; NaN where the data do not tell a number.
-        likelihoods: For each law, the mean log density of a reading of the held-out cells.
+        likelihoods: For each law, the mean log density of a reading of the held-out cells, without
+            cells that the power law leaves out.
         models: The model of each law that could be fitted.
         problems: Why a law could not be fitted, by its name.
         left_out: Cells with readings that are not positive, which the power law and the exponential
@@ -126,6 +127,7 @@ def retention(
         held_out: Share of the cells of each target that the comparison of laws holds out.
 
     Raises:
+        TypeError: If `readings` is neither a file nor columns by name.
         ValueError: For data to which nothing can be fitted, with advice; for a file by line and
             column.
         OSError: If the file cannot be read.
@@ -168,7 +170,7 @@ def retention(
         likelihoods={name: scores[name][0] / scores[name][1] for name in fits},
         models=models,
         problems=problems,
-        left_out=sum(int((each.readings <= 0.0).any(axis=1).sum()) for each in cells),
+        left_out=sum(int((~has_logarithms(each)).sum()) for each in cells),
         cells=tuple(cells),
         targets_given=known,
     )
@@ -205,10 +207,17 @@ def _without_error(model: NoiseModel) -> NoiseModel:
 
 
 def _split(cells: Cells, share: float) -> tuple[Cells, Cells]:
-    """Cuts cells into a part that is fitted and one that is held out, every so many cells."""
+    """Cuts cells into a part that is fitted and one that is held out, every so many cells.
+
+    All laws are compared by the same held-out cells. Where the power law and the exponential law
+    may be fitted, it is those with positive readings alone, one at least.
+    """
     every = max(2, round(1.0 / share))
     out = np.arange(len(cells.readings)) % every == 0
-    return (
-        Cells(cells.target, cells.times, cells.readings[~out]),
-        Cells(cells.target, cells.times, cells.readings[out]),
-    )
+    good = has_logarithms(cells)
+    if good.sum() < FEWEST_POSITIVE:
+        return cells.of(~out), cells.of(out)
+    if not (out & good).any():
+        out[:] = False
+        out[np.flatnonzero(good)[::every]] = True
+    return cells.of(~out), cells.of(out & good)

@@ -10,7 +10,7 @@ import numpy as np
 
 from pulsora import noise_models
 from pulsora.fit.retention_leak import leak_density, leak_maximum
-from pulsora.fit.retention_model import Cells, maximum, power_law_density, shift_density
+from pulsora.fit.retention_model import maximum, power_law_density, shift_density
 from pulsora.fit.retention_readings import FEWEST_CELLS
 
 if TYPE_CHECKING:
@@ -18,13 +18,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from pulsora.fit.retention_model import Cells
     from pulsora.noise_models import NoiseModel
 
     _Array = NDArray[np.float64]
 
-__all__ = ["LAWS", "OWN_START", "Fitted", "Setting", "positive"]
+__all__ = ["FEWEST_POSITIVE", "LAWS", "OWN_START", "Fitted", "Setting", "has_logarithms"]
 
 _GROUPS = 20  # of the jackknife
+FEWEST_POSITIVE = FEWEST_CELLS // 2
+"""The fewest cells of a target to which a law of logarithms is fitted; others are held out."""
 
 
 @dataclass(frozen=True)
@@ -54,23 +57,27 @@ class Fitted:
 
     def score(self, cells: Sequence[Cells]) -> tuple[float, int]:
         """Returns the log density of the readings of other cells, and the number of these."""
-        total, readings = 0.0, 0
-        for density, each in zip(self.densities, cells, strict=True):
-            kept = positive(each)
-            total += float(density(kept).sum())
-            readings += kept.readings.size
-        return total, readings
+        found = zip(self.densities, cells, strict=True)
+        total = sum(float(density(each).sum()) for density, each in found)
+        return total, sum(each.readings.size for each in cells)
 
 
-def positive(cells: Cells) -> Cells:
+def has_logarithms(cells: Cells) -> NDArray[np.bool_]:
+    """Returns for each cell whether all its readings are positive."""
+    kept: NDArray[np.bool_] = np.all(cells.readings > 0.0, axis=1)
+    return kept
+
+
+def _positive(cells: Cells) -> Cells:
     """Leaves out cells with readings that are not positive, of which no logarithm exists."""
-    kept = (cells.readings > 0.0).all(axis=1)
-    if kept.sum() < FEWEST_CELLS // 2:
+    kept = has_logarithms(cells)
+    if kept.sum() < FEWEST_POSITIVE:
         raise ValueError(
-            f"of target {cells.target:g} uS, {int(kept.sum())} cells have positive readings alone; "
-            f"give {FEWEST_CELLS} at least, or leave this target out"
+            f"of target {cells.target:g} uS, {int(kept.sum())} of the {len(kept)} cells that are "
+            f"fitted have positive readings alone, and {FEWEST_POSITIVE} must have; give more "
+            "cells, or leave this target out"
         )
-    return Cells(cells.target, cells.times, cells.readings[kept])
+    return cells.of(kept)
 
 
 def _of(density: Callable[..., _Array], *numbers: Any) -> Callable[[Cells], _Array]:
@@ -102,7 +109,7 @@ def _tables(values: dict[str, float], names: Sequence[str]) -> dict[str, Any]:
 def _power_law(cells: Sequence[Cells], setting: Setting) -> Fitted:
     rows, deviations = [], []
     for each in cells:
-        kept = positive(each)
+        kept = _positive(each)
         age = kept.times + setting.t_0
         x = np.log(age / setting.t_0)
         if len(x) < 3 or np.ptp(x) < 0.1:
@@ -141,7 +148,7 @@ def _power_law(cells: Sequence[Cells], setting: Setting) -> Fitted:
 
 
 def _exponential(cells: Sequence[Cells], setting: Setting) -> Fitted:
-    kept = [positive(each) for each in cells]
+    kept = [_positive(each) for each in cells]
     for each in kept:
         if len(each.times) < 3:
             raise ValueError(
@@ -285,11 +292,7 @@ def _persistence(cells: Sequence[Cells]) -> float:
 
 def _left_out(cells: Sequence[Cells], group: int) -> list[Cells]:
     """Returns the cells without every so many of them."""
-    kept = [np.arange(len(each.readings)) % _GROUPS != group for each in cells]
-    return [
-        Cells(each.target, each.times, each.readings[own])
-        for each, own in zip(cells, kept, strict=True)
-    ]
+    return [each.of(np.arange(len(each.readings)) % _GROUPS != group) for each in cells]
 
 
 LAWS: dict[str, Callable[[Sequence[Cells], Setting], Fitted]] = {

@@ -42,6 +42,10 @@ class Cells:
     times: Numbers
     readings: Numbers
 
+    def of(self, kept: NDArray[np.bool_]) -> Cells:
+        """Returns some of the cells."""
+        return Cells(self.target, self.times, self.readings[kept])
+
 
 def power_law_density(cells: Cells, values: Numbers, t_0: float, t_read: float) -> Numbers:
     """Returns the log density of the readings of each cell under a power law.

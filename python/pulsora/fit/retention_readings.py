@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import reprlib
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,6 +38,12 @@ def cells_of(
     """
     if isinstance(readings, str | os.PathLike):
         readings = read_columns(readings, _COLUMNS, ["cell"], [_TARGET])
+    given: object = readings
+    if not (hasattr(given, "keys") or hasattr(given, "columns")):  # a frame of pandas or Polars
+        raise TypeError(
+            f"readings = {reprlib.repr(given)}: give the path of a CSV file, or a dict of the "
+            f"columns {', '.join(_COLUMNS)}, and {_TARGET} if known"
+        )
     columns = {name: _column(readings, name) for name in _COLUMNS}
     known = _TARGET in readings
     if known:

@@ -12,10 +12,7 @@ from torch import nn
 from pulsora._internal.checks import require_boolean
 from pulsora._internal.seeds import drawn_seed
 from pulsora._internal.transforms import in_transform
-from pulsora.nn.autograd.differentiation import (
-    perfect_product,
-    require_no_transform,
-)
+from pulsora.nn.autograd.differentiation import perfect_product, require_no_transform
 from pulsora.nn.autograd.gated_product import flat_gate
 from pulsora.nn.autograd.readonly_weight import weight_copy
 from pulsora.nn.autograd.tile_product import read_tiles, require_untraced
@@ -128,6 +125,8 @@ class AnalogModule(WeightCarrier):
         require_none(type(self).__name__, unknown, inspect.signature(type(self)).parameters)
         config = config_of(config)
         require_boolean("bias", bias)
+        require_boolean("digital_bias", digital_bias)
+        require_boolean("learn_out_scaling", learn_out_scaling)
         place = place_of(torch.get_default_device() if device is None else torch.device(device))
         if seed is None:
             seed = drawn_seed()

@@ -81,7 +81,7 @@ def clipped(
 
 
 def clip_after_steps(layer: nn.Module) -> None:
-    """Limits a layer's weight (WeightCarrier) after each step of an optimiser that has it."""
+    """Limits a layer's weight (WeightCarrier) after each step of an optimiser that trains it."""
     if getattr(_config(layer), "clip", "none") == "none":
         return
     _layers.add(layer)
@@ -97,10 +97,13 @@ def _clip_layers(optimizer: torch.optim.Optimizer, _arguments: object, _options:
 
 @torch.no_grad()
 def clip_all(layers: Iterable[Any]) -> None:
-    """Limits the weights of these layers (WeightCarrier), where their configurations say so."""
+    """Limits the weights of these layers (WeightCarrier), where their configurations say so.
+
+    Weights that are frozen stay as they are, as in a step of torch's optimisers.
+    """
     for layer in layers:
         config, limit = _config(layer), layer.weight_clip
-        if config.clip == "none":
+        if config.clip == "none" or not layer.carrier.requires_grad:
             continue
         if limit is not None:
             most = config.clip_value

@@ -178,10 +178,13 @@ class WeightCarrier(TiledModule):
             raise not_traced()
         return weight.array
 
+    def _set_carrier(self, carrier: nn.Parameter) -> None:
+        """Has another parameter carry the weight, of the same kind and shape."""
+        self._parameters["analog_weight" if self.held is None else "weight"] = carrier
+
     def _share(self, other: WeightCarrier) -> None:
         """Takes the weight of another layer; weights in cells bring their tiles along."""
-        name = "analog_weight" if self.held is None else "weight"
-        self._parameters[name] = other.carrier
+        self._set_carrier(other.carrier)
         if other.weight_clip is not None:
             self._parameters["weight_clip"] = other.weight_clip
 

@@ -104,12 +104,11 @@ class AnalogRNNBase(TiledModule):
         **options: Any,
     ) -> None:
         if type(self) is AnalogRNNBase:
-            raise TypeError(
-                "AnalogRNNBase is what recurrent layers have in common; make an AnalogLSTM"
-            )
+            raise TypeError("AnalogRNNBase is what recurrent layers share; make an AnalogLSTM")
         super().__init__()
         require_size(type(self).__name__, input_size)
         require_boolean("bias", bias)
+        require_boolean("digital_bias", digital_bias)
         if "proj_size" in options and "proj_size" not in self.settings:
             raise TypeError(f"{type(self).__name__} has no argument 'proj_size'; AnalogLSTM has")
         # A layer of torch without memory checks the settings, and names the weights.

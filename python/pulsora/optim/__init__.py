@@ -38,6 +38,7 @@ from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS
 from pulsora.nn.tiles.layer_names import named_errors, set_names
 from pulsora.nn.tiles.layer_update import LayerUpdate, apply_updates
 from pulsora.nn.tiles.twins import warn_of_twins
+from pulsora.optim.classes import with_pulses
 from pulsora.optim.in_backward import BackwardPulses
 
 if TYPE_CHECKING:
@@ -380,20 +381,12 @@ class AnalogOptimizer:
         in_backward: bool = False,
         **settings: Any,
     ) -> torch.optim.Optimizer:
-        """An object of a class derived from `optimizer`."""
-        given: object = optimizer
-        if not (isinstance(given, type) and issubclass(given, torch.optim.Optimizer)):
-            raise TypeError(
-                f"optimizer = {optimizer!r}: give a class of torch.optim, such as torch.optim.AdamW"
-            )
-        if issubclass(optimizer, torch.optim.LBFGS):
-            raise ValueError(  # noqa: TRY004 - it is an optimiser
-                "optimizer = LBFGS needs the gradient as one vector and goes back on its steps, "
-                "which pulses cannot; choose one such as torch.optim.AdamW"
-            )
-        bases = (optimizer,) if issubclass(optimizer, _Pulses) else (_Pulses, optimizer)
-        combined = type(f"Analog{optimizer.__name__}", bases, {"_made_at": 4})  # __new__ is between
-        made: torch.optim.Optimizer = combined(
+        """An object of a class derived from `optimizer`, such as AnalogSGD for torch.optim.SGD."""
+        own = {torch.optim.SGD: AnalogSGD, torch.optim.Adam: AnalogAdam}
+        combined: type[_Pulses] = with_pulses(optimizer, _Pulses, own)
+        made = combined.__new__(combined)
+        made._made_at = 4  # noqa: SLF001 - this method is between
+        made.__init__(  # type: ignore[misc]
             parameters, analog_lr=analog_lr, in_backward=in_backward, **settings
         )
         return made

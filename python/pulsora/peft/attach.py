@@ -342,7 +342,7 @@ def tied_layers(model: nn.Module) -> set[nn.Module]:
     """Returns the layers that share their weight with another layer."""
     owners: dict[nn.Parameter, list[nn.Module]] = {}
     for layer in model.modules():
-        weight = layer._parameters.get("weight")  # noqa: SLF001 - not the copy of an analog layer
-        if weight is not None:
+        own = dict(layer.named_parameters(recurse=False))  # not the copy of an analog layer
+        if (weight := own.get("weight")) is not None:
             owners.setdefault(weight, []).append(layer)
     return {layer for layers in owners.values() if len(layers) > 1 for layer in layers}

@@ -224,6 +224,10 @@ struct InferenceParams : CompoundBase {
               " is 0, and the modifier rounds to levels; give their distance, for example 0.01");
     c.require(clip != WeightClip::Fixed || clip_value > 0.0f, c.path("clip_value"), " is 0 with ",
               c.path("clip"), "='fixed'; give the largest weight");
+    const bool clipsBySigma = clip == WeightClip::Gaussian ||
+                              clip == WeightClip::GaussianPerOutput || clip == WeightClip::Learned;
+    c.require(!clipsBySigma || clip_sigma > 0.0f, c.path("clip_sigma"), " is 0, so that ",
+              c.path("clip"), " would set all weights to 0; give standard deviations, such as 2.5");
     c.require(modifier_times.count == 2 && modifier_times.values[0] <= modifier_times.values[1],
               c.path("modifier_times"), " must be two times, the smaller one first");
     c.require(modifier != Modifier::NoiseModel ||

@@ -159,8 +159,9 @@ void LRTTAdapter::requireRoom(uint64_t writes, uint64_t reinits, uint64_t flushe
 void LRTTAdapter::requireReady(int64_t samples) const {
   PULSORA_CHECK(
       ConfigError, !reinitScheme(settings_.params.reinit).needsVectors || reinitVectorsSet_,
-      "lrtt.reinit is 'svd' but no vectors were handed in; call setReinitVectors before the "
-      "first update");
+      "reinit is 'svd', but no vectors were handed in; before the first update, give each tile "
+      "its vectors [K, inputs] by tile.adapter.set_reinit_vectors(vectors), in C++ "
+      "tile.adapter().setReinitVectors(vectors)");
   if (settings_.params.projection != Projection::Reuse || keptStale_) return;
   const int64_t forward = keptG_.rows - keptG_.used;
   const int64_t backward = keptE_.rows - keptE_.used;

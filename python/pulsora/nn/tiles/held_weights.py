@@ -9,6 +9,7 @@ import torch
 
 from pulsora import _core
 from pulsora._internal.checks import is_whole
+from pulsora.nn.tiles.layer_names import described
 from pulsora.nn.tiles.tile_read import for_tile
 
 if TYPE_CHECKING:
@@ -24,8 +25,13 @@ if TYPE_CHECKING:
 __all__ = ["HeldWeights", "gradient_of", "layers_with_held_weights", "version_of"]
 
 _STALE = (
-    "the weights of this layer changed after they were programmed, and the programmed array no "
-    "longer stands for them; call pulsora.program(model) again, or return to the weights by "
+    "the weights of {} changed after they were programmed, and the programmed array no longer "
+    "stands for them; call pulsora.program(model) again, or return to the weights by "
+    "pulsora.inference.unprogram(model)"
+)
+_TRAINED_ON = (
+    "the weights of {} may have changed after they were programmed, as a read in train() returned "
+    "to them; call pulsora.program(model) again, or stay with the weights by "
     "pulsora.inference.unprogram(model)"
 )
 
@@ -86,7 +92,7 @@ class HeldWeights:
         """
         if not self.is_programmed:
             if evaluation and self._was_programmed:
-                raise _core.StateError(_STALE)
+                raise self._stale()
             if evaluation:
                 _warn_once()
             # In place through .data, weights change without a new version, so they are written.
@@ -96,7 +102,7 @@ class HeldWeights:
             self._unprogram()
             self.write(weight)
         elif not self.is_current(weight):
-            raise _core.StateError(_STALE)
+            raise self._stale()
 
     def before_backward(self, weight: Tensor, noted: _core.NotedSamples | None) -> None:
         """Prepares the tiles for the backward read of the forward read that `noted` stands for."""
@@ -193,14 +199,23 @@ class HeldWeights:
                 "earlier time, or set extrapolate=True in the noise model"
             )
 
+    def _stale(self) -> _core.StateError:
+        text = _TRAINED_ON if self._was_programmed else _STALE
+        return _core.StateError(text.format(described(self.array)))
+
     def require_current(self, weight: Tensor) -> None:
         """Raises StateError if the weights changed after they were programmed."""
         if self._was_programmed or (self.is_programmed and not self.is_current(weight)):
-            raise _core.StateError(_STALE)
+            raise self._stale()
 
     def require_drift(self, weight: Tensor, time: float) -> None:
         """The errors of drift(); nothing changes."""
         self.require_current(weight)
+        if not self.is_programmed:
+            raise _core.StateError(
+                f"nothing is programmed in {described(self.array)}; program the weights first, by "
+                "pulsora.program(model)"
+            )
         for tile in self.array:
             tile._core.require_drift(time)  # noqa: SLF001 - of this package
 

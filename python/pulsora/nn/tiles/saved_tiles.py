@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from pulsora.config import InferenceConfig
 from pulsora.state import StateError, from_tensors, to_tensors
 from pulsora.tile import Tile
 
@@ -28,6 +29,10 @@ _INTEGERS_SINCE = 4
 _PROGRAMMED_INTEGERS_SINCE = 5
 """Versions of states since which weight_bits="auto" means integers: where reads can have them, and
 in reads of programmed arrays."""
+
+
+_CALIBRATED = ("noise_management", "nm_thres", "bound_management", "out_bound")
+"""Settings of a read that `pulsora.inference.calibrate` and `calibrate_outputs` find from data."""
 
 
 def require_no_module(name: str) -> None:
@@ -91,6 +96,9 @@ def restored(
 ) -> Tile:
     """Makes a tile like `tile`, in the state of the tensors with this prefix.
 
+    The tile of a programmed array has the ranges of converters that were calibrated before it was
+    saved.
+
     Raises:
         StateError: if the state is damaged, of another size, or of none of the configurations.
     """
@@ -112,6 +120,10 @@ def restored(
         since = _PROGRAMMED_INTEGERS_SINCE if programmed else _INTEGERS_SINCE
         older = state.values["version"] < since
         for config in configs:
+            if not older and _compared(_calibrated(config, made.config), older) == _compared(
+                made.config, older
+            ):
+                return made
             if _compared(config, older) == _compared(made.config, older):
                 # Reads of an older state go on as this layer makes them.
                 reads = {name: getattr(config, name, None) for name in _READS}
@@ -123,6 +135,18 @@ def restored(
             f"has {next(iter(configs))!r}"
         )
     return made
+
+
+def _calibrated(config: TileConfig, saved: TileConfig) -> TileConfig:
+    """Returns the configuration of a programmed array with the calibrated ranges of a saved one."""
+    if not (isinstance(config, InferenceConfig) and isinstance(saved, InferenceConfig)):
+        return config
+    own, theirs = config.forward, saved.forward
+    is_calibrated = theirs.noise_management in {own.noise_management, "constant"} and (
+        theirs.bound_management in {own.bound_management, "none"}
+    )
+    found = {name: getattr(theirs, name) for name in _CALIBRATED if is_calibrated}
+    return config.replace(forward=own.replace(**found))
 
 
 def _compared(config: TileConfig, older: bool) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pulsora.config import InferenceConfig
 from pulsora.nn.tiles.layer_names import described
 from pulsora.nn.tiles.saved_tiles import restored, saved_tile
 from pulsora.nn.tiles.weight_scaling import require_scales
@@ -116,10 +117,21 @@ class StatefulArray:
             [self._restored(i, j, tensors) for j in range(len(tiles))]
             for i, tiles in enumerate(self.grid)
         ]
+        self._take_ranges(self.grid[0][0].config)
         self.scales = scales
         self.awaits_weights = False
         self.changes += 1
         self.seed, self.tile_id = self.grid[0][0].seed, self.grid[0][0].tile_id
+
+    def _take_ranges(self, config: TileConfig) -> None:
+        """Has the calibrated ranges of a tile's reads, which are those of all tiles."""
+        own = self.tile_config
+        if not (isinstance(config, InferenceConfig) and isinstance(own, InferenceConfig)):
+            return
+        if (forward := config.forward) != own.forward:
+            self.config = self.config.replace(forward=forward).frozen()
+            self.tile_config = own.replace(forward=forward).frozen()
+            self.configs = [each.replace(forward=forward).frozen() for each in self.configs]
 
     def _sizes_differ(self) -> str:
         return (

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from pulsora import _core
+from pulsora._internal.checks import is_whole
 from pulsora._internal.transforms import in_transform
 from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS, BatchShard
 from pulsora.nn.tiles.checkpointing import is_evaluation, repeated_read, repeats
@@ -79,6 +80,7 @@ class TileArray(StatefulArray):
         layer_type: The class of the layer.
 
     Raises:
+        TypeError: for sizes and limits that are no whole numbers.
         ValueError: for a negative limit; a ConfigError if the configuration does not suit a tile.
     """
 
@@ -99,10 +101,14 @@ class TileArray(StatefulArray):
         has_bias: bool = False,
     ) -> None:
         for name, size in (("out_features", out_features), ("in_features", in_features)):
+            if not is_whole(size):
+                raise TypeError(f"{name} = {size!r}: give a whole number of lines")
             if size < 1:
                 raise ValueError(f"{name} = {size}: a layer needs at least one line")
         limits = {"max_input_size": max_input_size, "max_output_size": max_output_size}
         for name, limit in limits.items():
+            if not is_whole(limit):
+                raise TypeError(f"{name} = {limit!r}: give a whole number, or 0 for no limit")
             if limit < 0:
                 raise ValueError(f"{name} = {limit}: give a tile size, or 0 for no limit")
         self.shape = (out_features, in_features)

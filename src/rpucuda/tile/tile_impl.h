@@ -139,8 +139,7 @@ struct Tile::Impl {
     requireRoom(counters.updateSamples, samples, "samples of update");
     requireRoom(counters.miniBatches, 1, "mini-batches");
   }
-  /// On a CPU, an operation around several, for which computed cells are drawn once. A GPU draws
-  /// quickly, and its memory is not held for so long.
+  /// An operation around several, which draws computed cells once; null on a GPU, which is quick.
   std::unique_ptr<ScratchOperation> longOperation() {
     return context.onCpu() ? std::make_unique<ScratchOperation>(context) : nullptr;
   }
@@ -219,8 +218,7 @@ struct Tile::Impl {
     return own ? *own : counters;
   }
   /// Calls work(rows) for all rows of a read in order, in blocks that scratch memory has room for.
-  /// The bits do not depend on the blocks. Reads that need the whole mini-batch are not cut, and
-  /// take what they need.
+  /// The bits do not depend on the blocks. Reads that need the whole mini-batch are not cut.
   template <class Work>
   void inBlocks(Pass pass, int64_t rows, bool mayBeCut, const Work &work) {
     const IOParameters &io = pass == Pass::Forward ? config.forward : config.backward;

@@ -38,16 +38,9 @@ uint64_t numberIn(const Value &saved, const char *name) {
                            " of 16 hexadecimal digits; the state is damaged"));
 }
 
-// The checksum of planes in the memory of a backend, which are copied a part at a time.
 uint64_t checksumOf(const Context &context, const uint16_t *planes, int64_t count) {
-  constexpr int64_t kAtOnce = 8 << 20;
   Crc64 sum;
-  std::vector<uint16_t> host(static_cast<size_t>(std::min(count, kAtOnce)));
-  for (int64_t begin = 0; begin < count; begin += kAtOnce) {
-    const auto bytes = static_cast<size_t>(std::min(count - begin, kAtOnce)) * sizeof(uint16_t);
-    detail::copyToHost(context, host.data(), planes + begin, bytes);
-    sum.add(host.data(), bytes);
-  }
+  sum.add(context, planes, static_cast<size_t>(count) * sizeof(uint16_t));
   return sum.value();
 }
 

@@ -6,6 +6,14 @@
 namespace pulsora {
 namespace {
 
+// The inputs of a read that is not repeated: products of integers take bytes alone.
+InputStage neededInput(const PlainRead &read) {
+  InputStage input = read.input;
+  const bool isSummed = input.sums || input.squares;
+  if (read.integers.exist() && read.repeats == 0 && !isSummed) input.converted = nullptr;
+  return input;
+}
+
 // Computes the sums of the first product; with `beside`, overlaps the previous kernel, on which the
 // product must not depend.
 void multiply(const Context &context, const PlainRead &read, bool beside) {
@@ -62,7 +70,7 @@ void readInOneLaunch(const Context &context, const PlainRead &read, Buffer<uint3
 }
 
 void readInStages(const Context &context, const PlainRead &read, bool isMeasured) {
-  cudaConvertInputs(context, read.input, !isMeasured);
+  cudaConvertInputs(context, neededInput(read), !isMeasured);
   multiply(context, read, false);
   if (read.input.sums || read.input.squares) {
     cudaFinishOutputs(context, read.output);
@@ -87,10 +95,10 @@ void readWith(const Context &context, const PlainRead &read, const PlainRead &fi
   constexpr int64_t kLeavesRoom = int64_t{1} << 21;
   const bool beside = read.weights.size() <= kLeavesRoom;
   if (beside) {
-    cudaConvertInputs(context, read.input, true);
+    cudaConvertInputs(context, neededInput(read), true);
     cudaReadBeside(context, first, added.read);
   } else {
-    cudaConvertBeside(context, read.input, first, added.read);
+    cudaConvertBeside(context, neededInput(read), first, added.read);
   }
   multiply(context, read, beside);
   cudaFinishPlain(context, read, added);

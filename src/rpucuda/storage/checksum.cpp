@@ -4,12 +4,13 @@
 #include <vector>
 
 #include "core/backend.h"
+#include "core/buffer.h"
 
 namespace pulsora {
 namespace {
 
-constexpr uint64_t kPolynomial = 0xC96C5795D7870F42U;  // 42F0E1EBA9EA3693 with its bits reversed
-constexpr size_t kStride = 16;                         // bytes per step
+constexpr uint64_t kPolynomial = Crc64OfPieces::kPolynomial;
+constexpr size_t kStride = 16;  // bytes per step
 
 using Table = std::array<uint64_t, 256>;
 
@@ -58,6 +59,9 @@ constexpr uint64_t pastZeros(int log) {
 constexpr int kLogPiece = 20;  // pieces of 2^20 bytes for the threads
 constexpr size_t kPiece = size_t{1} << kLogPiece;
 constexpr uint64_t kPastPiece = pastZeros(kLogPiece);
+constexpr int kLogGpuPiece = 13;
+constexpr size_t kGpuPiece = size_t{1} << kLogGpuPiece;
+constexpr uint64_t kPastGpuPiece = pastZeros(kLogGpuPiece);
 
 // The remainder of bytes that follow others, whose remainder is `rest`.
 uint64_t remainderOf(uint64_t rest, const unsigned char *at, size_t count) {
@@ -86,6 +90,22 @@ void Crc64::add(const void *bytes, size_t count) {
   // Remainders are linear in the bytes.
   for (const uint64_t rest : rests) rest_ = product(rest_, kPastPiece) ^ rest;
   rest_ = remainderOf(rest_, at + rests.size() * kPiece, count % kPiece);
+}
+
+void Crc64::add(const Context &context, const void *bytes, size_t count) {
+  if (context.onCpu()) return add(bytes, count);
+  std::vector<uint64_t> rests(count / kGpuPiece);
+  const auto pieces = static_cast<int64_t>(rests.size());
+  Buffer<uint64_t> found(context, pieces);
+  forEach(context, pieces,
+          Crc64OfPieces{static_cast<const uint64_t *>(bytes),
+                        static_cast<int64_t>(kGpuPiece / sizeof(uint64_t)), found.data()});
+  detail::copyToHost(context, rests.data(), found.data(), rests.size() * sizeof(uint64_t));
+  for (const uint64_t rest : rests) rest_ = product(rest_, kPastGpuPiece) ^ rest;
+  std::vector<unsigned char> tail(count % kGpuPiece);
+  const auto *at = static_cast<const unsigned char *>(bytes) + rests.size() * kGpuPiece;
+  detail::copyToHost(context, tail.data(), at, tail.size());
+  add(tail.data(), tail.size());
 }
 
 }  // namespace pulsora

@@ -42,18 +42,18 @@ struct ChopperFlips {
   /// The first visit from `v` on that ends a sweep.
   PULSORA_HD int64_t endOfSweep(int64_t v) const { return v + visits.lines - 1 - visits.line(v); }
 
-  /// A line's sign after the visits before `end`, from its sign before visit 0.
-  PULSORA_HD float lineSign(float sign, int64_t line, int64_t end) const {
+  /// A line's sign after the visits before `end`, from its sign before visit `begin`.
+  PULSORA_HD float lineSign(float sign, int64_t line, int64_t begin, int64_t end) const {
     if (!(rule.lineFlips > 0.0f)) return sign;
-    const int64_t first = line - visits.line(0);
-    for (int64_t v = first < 0 ? first + visits.lines : first; v < end; v += visits.lines)
+    const int64_t ahead = line - visits.line(begin);
+    for (int64_t v = begin + ahead + (ahead < 0 ? visits.lines : 0); v < end; v += visits.lines)
       sign = lineFlips(v) ? -sign : sign;
     return sign;
   }
-  /// The sign of cell k of all lines after the visits before `end`.
-  PULSORA_HD float otherSign(float sign, int64_t k, int64_t end) const {
+  /// The sign of cell k of all lines after the visits before `end`, from that before `begin`.
+  PULSORA_HD float otherSign(float sign, int64_t k, int64_t begin, int64_t end) const {
     if (!(rule.otherFlips > 0.0f)) return sign;
-    for (int64_t v = endOfSweep(0); v < end; v += visits.lines)
+    for (int64_t v = endOfSweep(begin); v < end; v += visits.lines)
       sign = otherFlips(v, k) ? -sign : sign;
     return sign;
   }
@@ -121,7 +121,7 @@ struct LineCollector {
     int64_t seen = 0;  // visits that otherSign has seen
     for (; v < visits.count; v = visits.next(v)) {
       if (memory.otherSigns) {
-        otherSign = otherSignAfter(otherSign, k, seen, v);
+        otherSign = flips.otherSign(otherSign, k, seen, v);
         seen = v;
       }
       const Visit visit = visitOf(v);
@@ -150,7 +150,7 @@ struct LineCollector {
       const Visit visit = visitOf(v);
       for (int64_t k = 0; k < rule.others; ++k) {
         float &otherSign = otherSigns[static_cast<size_t>(k)];
-        if (memory.otherSigns) otherSign = otherSignAfter(otherSign, k, seen, v);
+        if (memory.otherSigns) otherSign = flips.otherSign(otherSign, k, seen, v);
         const int64_t at = line * rule.others + k;
         Cell cell = load(at);
         take(visit, lineSign * otherSign, v, k, cell);
@@ -199,11 +199,6 @@ struct LineCollector {
     value =
         visit.collects ? collect(cell.sum, visit.gain, sign * (read - cell.reference), v, k) : 0.0f;
     if (memory.means) cell.mean = pulsora::fma(rule.tail, read - cell.mean, cell.mean);
-  }
-  PULSORA_HD float otherSignAfter(float sign, int64_t k, int64_t begin, int64_t end) const {
-    for (int64_t v = flips.endOfSweep(begin); v < end; v += flips.visits.lines)
-      sign = flips.otherFlips(v, k) ? -sign : sign;
-    return sign;
   }
 
   /// Adds a read to the sum, takes whole steps from it, and returns their pulses or change.
@@ -262,15 +257,16 @@ struct ChopperTurner {
     if (flips.visits.changeNothing()) return;
     const int64_t k = i - flips.visits.lines;
     if (k < 0) {
-      lineSigns[i] = flips.lineSign(lineSigns[i], i, flips.visits.count);
+      lineSigns[i] = flips.lineSign(lineSigns[i], i, 0, flips.visits.count);
     } else {
-      otherSigns[k] = flips.otherSign(otherSigns[k], k, flips.visits.count);
+      otherSigns[k] = flips.otherSign(otherSigns[k], k, 0, flips.visits.count);
     }
   }
 };
 
 /// The inputs of one side of an update as choppers and the learning rates of samples change them:
-/// out[s, i] = sign of line i at sample s x sqrt(rate of s) x in(s, i).
+/// out[s, i] = sign of line i at sample s x sqrt(rate of s) x in(s, i). An element is a line at
+/// some successive samples, whose signs follow from one another.
 struct ChoppedInput {
   MatrixView<const float> in;
   ChopperFlips flips;
@@ -280,10 +276,23 @@ struct ChoppedInput {
   int64_t firstTap;
   int64_t every;
   float *out;
+  int64_t successive = 1;
 
   PULSORA_HD void operator()(int64_t i) const {
-    const int64_t s = i / in.cols;
-    ofLine(s, i - s * in.cols, rate(s), visits(s));
+    const int64_t begin = i / in.cols * successive;
+    const int64_t end = pulsora::min(begin + successive, in.rows);
+    const int64_t line = i % in.cols;
+    float sign = signs ? signs[line] : 1.0f;
+    int64_t seen = 0;
+    for (int64_t s = begin; s < end; ++s) {
+      const int64_t before = visits(s);
+      if (before > seen) {
+        sign = ofLines ? flips.lineSign(sign, line, seen, before)
+                       : flips.otherSign(sign, line, seen, before);
+        seen = before;
+      }
+      out[s * in.cols + line] = rate(s) * sign * in(s, line);
+    }
   }
 
   /// The elements of samples [begin, end), on the CPU.
@@ -316,13 +325,6 @@ struct ChoppedInput {
     if (!signs) return 0;
     const int64_t events = s <= firstTap ? 0 : (s - firstTap - 1) / every + 1;
     return pulsora::min(events * flips.visits.together, flips.visits.count);
-  }
-  PULSORA_HD void ofLine(int64_t s, int64_t line, float factor, int64_t seen) const {
-    if (signs) {
-      factor *= ofLines ? flips.lineSign(signs[line], line, seen)
-                        : flips.otherSign(signs[line], line, seen);
-    }
-    out[s * in.cols + line] = factor * in(s, line);
   }
 };
 

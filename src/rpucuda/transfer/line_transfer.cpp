@@ -107,9 +107,11 @@ DueVisits LineTransfer::dueWithin(int64_t samples) const {
 
 void LineTransfer::chop(const Context &context, MatrixView<const float> in, const DueVisits &due,
                         bool isX, const float *rates, float *out) const {
-  forEachByRows(context, in.rows, in.cols,
+  constexpr int64_t kElementsOfLine = 1024;  // on a GPU
+  const int64_t successive = context.onCpu() ? 1 : 1 + in.rows / kElementsOfLine;
+  forEachByRows(context, (in.rows + successive - 1) / successive, in.cols,
                 ChoppedInput{in, flips(due.visits), signs(isX), isX == rule_.columns, rates,
-                             due.firstTap, due.every, out});
+                             due.firstTap, due.every, out, successive});
 }
 
 LineTaps LineTransfer::taps(const DueVisits &due) const {

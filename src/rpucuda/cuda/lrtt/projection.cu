@@ -121,19 +121,18 @@ void cudaProject(const Context &context, const AdapterProjection &p) {
     });
     return;
   }
-  withRowsOf(context, pulsora::max(p.g.weights.cols, p.e.weights.cols), count, [&](auto rows) {
+  const auto launch = [&](auto rows, auto product) {
     using Rows = decltype(rows);
     const unsigned readers = Rows::blocksFor(count);
     const unsigned copiers =
         gridFor(p.copies[0].size + p.copies[1].size, kCopiedPerThread * Rows::kThreads, 64);
     const unsigned blocks =
         pulsora::max(2 * readers, copiers);  // a sum needs a second wave of blocks
-    withProductOf(p.g, [&](auto product) {
-      launchJob(context.stream, kProjectKernel<Rows, typename decltype(product)::Type>, blocks,
-                Rows::kThreads, 0,
-                Projecting{{p.g, p.e}, p.a, p.b, {p.copies[0], p.copies[1]}, readers});
-    });
-  });
+    launchJob(context.stream, kProjectKernel<Rows, typename decltype(product)::Type>, blocks,
+              Rows::kThreads, 0,
+              Projecting{{p.g, p.e}, p.a, p.b, {p.copies[0], p.copies[1]}, readers});
+  };
+  withReadersOf(context, launch, p.g, p.e);
 }
 
 }  // namespace pulsora

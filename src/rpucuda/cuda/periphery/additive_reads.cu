@@ -53,38 +53,32 @@ constexpr JobKernel<ReadsBeside> kConvertBesideKernel = {
     &convertBesideKernel<Rows, Product, 1>,
     &convertBesideKernel<Rows, Product, kMostJobs<ReadsBeside>>};
 
-/// Calls launch(rows, TypeOf<product>) with the classes that read `first`.
-template <class Launch>
-void withReadOf(const Context &context, const PlainRead &first, const Launch &launch) {
-  withRowsOf(context, first.weights.cols, first.input.in.rows, [&](auto rows) {
-    withProductOf(first, [&](auto product) { launch(rows, product); });
-  });
-}
-
 }  // namespace
 
 void cudaReadBeside(const Context &context, const PlainRead &first, const PlainRead &second) {
   const CudaScope scope(context.device);
-  withReadOf(context, first, [&](auto rows, auto product) {
+  const auto launch = [&](auto rows, auto product) {
     using Rows = decltype(rows);
     using Product = typename decltype(product)::Type;
     const unsigned readers = Rows::blocksFor(first.input.in.rows);
     launchJob(context.stream, kReadBesideKernel<Rows, Product>, readers, Rows::kThreads, 0,
               ReadsBeside{{}, first, second, readers});
-  });
+  };
+  withReadersOf(context, launch, first);
 }
 
 void cudaConvertBeside(const Context &context, const InputStage &large, const PlainRead &first,
                        const PlainRead &second) {
   const CudaScope scope(context.device);
-  withReadOf(context, first, [&](auto rows, auto product) {
+  const auto launch = [&](auto rows, auto product) {
     using Rows = decltype(rows);
     using Product = typename decltype(product)::Type;
     const unsigned readers = Rows::blocksFor(first.input.in.rows);
     launchJob(context.stream, kConvertBesideKernel<Rows, Product>,
-              readers + Rows::blocksFor(large.list.count), Rows::kThreads, 0,
+              readers + Rows::blocksToConvert(large.list.count), Rows::kThreads, 0,
               ReadsBeside{large, first, second, readers});
-  });
+  };
+  withReadersOf(context, launch, first);
 }
 
 }  // namespace pulsora

@@ -66,12 +66,23 @@ __device__ inline MeasuredRow measureByWarp(const InputStage &s, int64_t row, bo
   return {largest, __shfl_sync(0xFFFFFFFFU, scale, 0)};
 }
 
-/// A block of kThreads measures a row; thread 0 writes the state of the row, and alone gets the
-/// result.
+/// A row of which the threads of a block have found their largest |value|, or infinity; thread 0
+/// writes the state of the row, and alone gets the result.
 template <int kThreads>
-__device__ inline MeasuredRow measureTogether(const InputStage &s, int64_t row) {
+__device__ inline MeasuredRow joinMeasures(const InputStage &s, int64_t row, float largest) {
   using Reduce = cub::BlockReduce<float, kThreads>;
   __shared__ typename Reduce::TempStorage storage;
+  if (largest == kInfinity && s.nonfiniteFlag) *s.nonfiniteFlag = 1;
+  largest = Reduce(storage).Reduce(largest, LargerFloat{});
+  float scale = 0.0f;
+  if (threadIdx.x == 0) scale = prepared(s, row, s.in.row(row), largest, true);
+  __syncthreads();
+  return {largest, scale};
+}
+
+/// A block of kThreads measures a row, as joinMeasures() tells.
+template <int kThreads>
+__device__ inline MeasuredRow measureTogether(const InputStage &s, int64_t row) {
   const VectorView<const float> values = s.in.row(row);
   float largest = 0.0f;
   bool bad = false;
@@ -79,13 +90,7 @@ __device__ inline MeasuredRow measureTogether(const InputStage &s, int64_t row) 
     largest = reduce::AbsLargest::add(largest, values[j]);
     bad |= !isFinite(values[j]);
   }
-  if (bad) largest = kInfinity;
-  if (bad && s.nonfiniteFlag) *s.nonfiniteFlag = 1;
-  largest = Reduce(storage).Reduce(largest, LargerFloat{});
-  float scale = 0.0f;
-  if (threadIdx.x == 0) scale = prepared(s, row, values, largest, true);
-  __syncthreads();
-  return {largest, scale};
+  return joinMeasures<kThreads>(s, row, bad ? kInfinity : largest);
 }
 
 }  // namespace pulsora

@@ -246,7 +246,7 @@ void cudaConvertInputs(const Context &context, const InputStage &stage, bool mea
   const CudaScope scope(context.device);
   const auto convert = [&](auto rows) {
     using Rows = decltype(rows);
-    launchJob(context.stream, kConvertKernel<Rows>, Rows::blocksFor(stage.list.count),
+    launchJob(context.stream, kConvertKernel<Rows>, Rows::blocksToConvert(stage.list.count),
               Rows::kThreads, 0, Conversion{stage, measureFirst});
   };
   constexpr int64_t kLongRow = 1024;  // which keeps a warp busy for too long

@@ -2,6 +2,7 @@
 
 #include "cuda/periphery/measure.cuh"
 #include "cuda/periphery/products.cuh"
+#include "numerics/divisor.h"
 #include "periphery/gpu_read.h"
 
 // Parts of a read that a whole block carries out for one row of the mini-batch.
@@ -96,23 +97,94 @@ __device__ inline bool areQuads(const InputStage &s, const VectorView<const floa
   return !isDrawn && in.stride == 1 && in.size % 4 == 0 && places % sizeof(float4) == 0;
 }
 
+template <class Converter_>
+__device__ __noinline__ float4 fourConverted(const Converter_ &c, float4 x, float scale) {
+  const auto of = [&](float v) { return convertedInput(c, v, scale, 0.0f, 0.0f); };
+  return make_float4(of(x.x), of(x.y), of(x.z), of(x.w));
+}
+
+/// The inputs of a row, without draws, as levels of a product of integers: the numbers of
+/// convertedInput(), but for the sign of 0.
+class RowLevels {
+ public:
+  /// `largest` is the row's largest |input|.
+  __device__ RowLevels(const InputConverter &converter, float scale, float largest)
+      : converter_(converter), scale_(scale), divisor_(scale > 0.0f ? scale : 1.0f, largest) {}
+
+  /// Whether levels need no division.
+  __device__ bool arePlain() const {
+    return divisor_.isPlain() && converter_.dac.perUnit <= 0x1p37f;
+  }
+  __device__ float plain(float x) const {
+    const float bound = converter_.dac.bound;
+    return clamp(rint(divisor_.quotient(x) * converter_.dac.perUnit), -bound, bound);
+  }
+  __device__ float4 plain(float4 x) const {
+    return make_float4(plain(x.x), plain(x.y), plain(x.z), plain(x.w));
+  }
+  __device__ float4 divided(float4 x) const { return fourConverted(converter_, x, scale_); }
+
+ private:
+  const InputConverter &converter_;
+  float scale_;
+  Divisor divisor_;
+};
+
+/// Stores four converted neighbours of entry k of the list, from input j on.
+__device__ inline void storeFour(const InputStage &s, int64_t k, int64_t j, float4 four) {
+  if (s.converted) *reinterpret_cast<float4 *>(s.converted + k * s.in.cols + j) = four;
+  if (s.bytes.data) s.bytes.putFour(k, j, {four.x, four.y, four.z, four.w});
+}
+
 /// Converts entry k of the list four inputs at a time; by kThreads threads, one of which is this
 /// thread, number `me`.
 template <int kThreads>
 __device__ inline void convertQuads(const InputStage &s, int64_t k,
                                     const VectorView<const float> &in, float scale, int me) {
-  const auto *from = reinterpret_cast<const float4 *>(in.data);
-  auto *to = reinterpret_cast<float4 *>(s.converted + k * in.size);
-  const LevelBytes bytes = s.bytes;
 #pragma unroll 2
-  for (int64_t q = me; q < in.size / 4; q += kThreads) {
-    const float4 four = from[q];
-    float value[4] = {four.x, four.y, four.z, four.w};
+  for (int64_t j = 4 * me; j < in.size; j += 4 * kThreads) {
+    float4 four = *reinterpret_cast<const float4 *>(in.data + j);
+    float *const value[4] = {&four.x, &four.y, &four.z, &four.w};
 #pragma unroll
-    for (float &v : value) v = convertedInput(s.converter, v, scale, 0.0f, 0.0f);
-    to[q] = make_float4(value[0], value[1], value[2], value[3]);
-    if (bytes.data) bytes.putFour(k, 4 * q, value);
+    for (float *v : value) *v = convertedInput(s.converter, *v, scale, 0.0f, 0.0f);
+    storeFour(s, k, j, four);
   }
+}
+
+/// Measures and converts entry k of the list, whose inputs stay in registers; by a block of
+/// kThreads. For levels, and rows of up to kMostKept inputs in quads.
+constexpr int64_t kMostKept = 12288;
+template <int kThreads>
+__device__ inline void convertKept(const InputStage &s, int64_t k) {
+  constexpr int kQuads = kMostKept / 4 / kThreads;
+  const int64_t row = s.list[k];
+  const VectorView<const float> in = s.in.row(row);
+  const auto place = [&](int i) { return 4 * (static_cast<int64_t>(threadIdx.x) + i * kThreads); };
+  float4 kept[kQuads];
+#pragma unroll
+  for (int i = 0; i < kQuads; ++i)
+    kept[i] = place(i) < in.size ? *reinterpret_cast<const float4 *>(in.data + place(i)) : float4{};
+  float largest = 0.0f;
+  bool bad = false;
+#pragma unroll
+  for (const float4 &four : kept) {
+    for (const float value : {four.x, four.y, four.z, four.w}) {
+      largest = reduce::AbsLargest::add(largest, value);
+      bad |= !isFinite(value);
+    }
+  }
+  __shared__ MeasuredRow shared;
+  const MeasuredRow measured = joinMeasures<kThreads>(s, row, bad ? kInfinity : largest);
+  if (threadIdx.x == 0) shared = measured;
+  __syncthreads();
+  const RowLevels levels(s.converter, shared.scale, shared.largest);
+  const bool plain = levels.arePlain();
+#pragma unroll
+  for (int i = 0; i < kQuads; ++i) {
+    if (place(i) >= in.size) break;
+    storeFour(s, k, place(i), plain ? levels.plain(kept[i]) : levels.divided(kept[i]));
+  }
+  if (s.bytes.data && threadIdx.x == 0) s.bytes.end(k, in.size);
 }
 
 /// Converts entry k of the list; by kThreads threads, one of which is this thread, number `me`.
@@ -121,7 +193,7 @@ __device__ inline void convertRow(const InputStage &s, int64_t k, int me) {
   const int64_t n = s.in.cols;
   if (s.passes == 1) {
     const int64_t row = s.list[k];
-    float *converted = s.converted + k * n;
+    float *converted = s.converted ? s.converted + k * n : nullptr;
     const LevelBytes bytes = s.bytes;
     const float scale = s.state.scale[row];
     if (const VectorView<const float> in = s.in.row(row); areQuads(s, in)) {
@@ -129,7 +201,7 @@ __device__ inline void convertRow(const InputStage &s, int64_t k, int me) {
     } else {
       convertInputs(s, row, me, n, kThreads, scale, s.state.round[row],
                     [&](int64_t j, float value) {
-                      converted[j] = value;
+                      if (converted) converted[j] = value;
                       if (bytes.data) bytes.put(k, j, value);
                     });
     }
@@ -138,6 +210,17 @@ __device__ inline void convertRow(const InputStage &s, int64_t k, int me) {
     const ConvertInput convert{s};
     for (int64_t j = me; j < n; j += kThreads) convert.convert(k, j);
   }
+}
+
+/// Converts entry k of the list, and measures it before if `measureFirst`; by a block of kThreads.
+template <int kThreads>
+__device__ inline void convertTogether(const InputStage &s, int64_t k, bool measureFirst) {
+  const int64_t row = s.list[k];
+  const VectorView<const float> in = s.in.row(row);
+  if (measureFirst && s.passes == 1 && s.bytes.data && in.size <= kMostKept && areQuads(s, in))
+    return convertKept<kThreads>(s, k);
+  if (measureFirst) measureTogether<kThreads>(s, row);
+  convertRow<kThreads>(s, k, static_cast<int>(threadIdx.x));
 }
 
 template <class Stage>

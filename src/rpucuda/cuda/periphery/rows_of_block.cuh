@@ -2,6 +2,7 @@
 
 #include "cuda/core/async_copy.cuh"
 #include "cuda/periphery/row_read.cuh"
+#include "cuda/periphery/tile_of_rows.cuh"
 
 // The assignment of a mini-batch's rows to the blocks of a kernel: classes with the same functions.
 
@@ -12,6 +13,7 @@ struct BlockPerRow {
   static constexpr int kThreads = 512;
   static constexpr int kBlocks = 2;  // on a processor at once
   static unsigned blocksFor(int64_t rows) { return static_cast<unsigned>(rows); }
+  static unsigned blocksToConvert(int64_t rows) { return blocksFor(rows); }
 
   /// Reads row `block` like readRow(). Then a warp calls use(row, the row's largest |input|, its
   /// results); lane 0 alone has the right maximum.
@@ -24,8 +26,7 @@ struct BlockPerRow {
 
   /// Converts entry `block` of the list of rows, and measures it before if `measureFirst`.
   __device__ static void convert(const InputStage &s, int64_t block, bool measureFirst) {
-    if (measureFirst) measureTogether<kThreads>(s, s.list[block]);
-    convertRow<kThreads>(s, block, static_cast<int>(threadIdx.x));
+    convertTogether<kThreads>(s, block, measureFirst);
   }
 };
 
@@ -39,6 +40,7 @@ struct WarpPerRow {
   static unsigned blocksFor(int64_t rows) {
     return static_cast<unsigned>((rows + kRows - 1) / kRows);
   }
+  static unsigned blocksToConvert(int64_t rows) { return blocksFor(rows); }
 
   template <class Product, class Use>
   __device__ static void read(const PlainRead &r, int64_t block, const Use &use) {
@@ -197,6 +199,20 @@ void withRowsOf(const Context &context, int64_t inputs, int64_t rows, const Laun
   } else {
     launch(BlockPerRow{});
   }
+}
+
+/// Calls launch(a class of rows, TypeOf<a product>) with the classes for reads of the same rows.
+template <class Launch, class... More>
+void withReadersOf(const Context &context, const Launch &launch, const PlainRead &read,
+                   const More &...more) {
+  if (TileOfRows::takes(read) && (TileOfRows::takes(more) && ...)) {
+    launch(TileOfRows{}, TypeOf<IntegerProduct>{});
+    return;
+  }
+  int64_t inputs = read.weights.cols;
+  ((inputs = pulsora::max(inputs, more.weights.cols)), ...);
+  withRowsOf(context, inputs, read.input.in.rows,
+             [&](auto rows) { withProductOf(read, [&](auto product) { launch(rows, product); }); });
 }
 
 }  // namespace pulsora

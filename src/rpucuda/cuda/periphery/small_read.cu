@@ -324,14 +324,13 @@ constexpr JobKernel<GroupedRead> kReadGroupsKernel = {
 
 void cudaReadRows(const Context &context, const PlainRead &read) {
   const CudaScope scope(context.device);
-  withRowsOf(context, read.weights.cols, read.input.in.rows, [&](auto rows) {
-    withProductOf(read, [&](auto product) {
-      using Rows = decltype(rows);
-      using Product = typename decltype(product)::Type;
-      launchJob(context.stream, kReadRowsKernel<Rows, Product>, Rows::blocksFor(read.input.in.rows),
-                Rows::kThreads, 0, read);
-    });
-  });
+  const auto launch = [&](auto rows, auto product) {
+    using Rows = decltype(rows);
+    using Product = typename decltype(product)::Type;
+    launchJob(context.stream, kReadRowsKernel<Rows, Product>, Rows::blocksFor(read.input.in.rows),
+              Rows::kThreads, 0, read);
+  };
+  withReadersOf(context, launch, read);
 }
 
 void cudaReserveMarks(const Context &context, int64_t rows, Buffer<uint32_t> &marks) {

@@ -47,7 +47,7 @@ const Case kCases[] = {
 
 class CudaTileOfRows : public ::testing::TestWithParam<Case> {};
 
-// Two steps of 525 samples, the last sixteen of which fill a block in part.
+// Two steps of 525 samples: 32 blocks of 16 rows, and one with 13.
 Course stepsOf(const Context &context, const Case &c) {
   constexpr int64_t kSamples = 525;
   TileConfig config = lrttConfig([&](Parts &parts) {

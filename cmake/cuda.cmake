@@ -13,7 +13,8 @@ function(pulsora_add_cuda_kernels target)
   target_sources(${target} PRIVATE ${sources} ${kernels})
   # Instructions of compute capability 9.0 alone, missing in later ones, are compiled separately.
   if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12 AND NOT "90a" IN_LIST CMAKE_CUDA_ARCHITECTURES)
-    set_source_files_properties(${PULSORA_SOURCE_DIR}/cuda/lowrank/linear16.cu PROPERTIES
+    set_source_files_properties(${PULSORA_SOURCE_DIR}/cuda/lowrank/linear16.cu
+      ${PULSORA_SOURCE_DIR}/cuda/periphery/digit_product.cu PROPERTIES
       COMPILE_OPTIONS "--generate-code=arch=compute_90a,code=sm_90a")
   endif()
   target_compile_options(${target} PRIVATE

@@ -228,7 +228,9 @@ PlainRead BlockRead::plainRead(MatrixView<const float> weights, const InputStage
           list + input.in.rows,
           repeats,
           integers_,
-          levelStep() * integers_.step};
+          levelStep() * integers_.step,
+          scratch_.digits.data(),
+          scratch_.digitBytes};
 }
 
 int BlockRead::mostRepeats(const InputStage &input) const {
@@ -271,6 +273,8 @@ void BlockRead::reserve(const Context &context, MatrixView<const float> weights,
     const LevelBytes bytes = levelBytes(all);
     s.bytes.reserve(context, std::max(all * bytes.pitch, 2 * bytes.plane));
     if (s.parts > 1) s.partial.reserve(context, s.parts * all * outSize_);
+    s.digitBytes = cudaDigitBytes(context, weights, all, integers_, hasLevelsOfOneByte());
+    s.digits.reserve(context, s.digitBytes);
   }
   s.sums.reserve(context, std::max(all, integers ? 0 : s.parts * rows) * outSize_);
   s.scale.reserve(context, rows);

@@ -130,6 +130,7 @@ class BlockRead {
     ScratchBuffer<float> converted;
     ScratchBuffer<int16_t> levels;
     ScratchBuffer<uint8_t> bytes;
+    ScratchBuffer<uint8_t> digits;  // of the weights
     ScratchBuffer<float> reformed;
     ScratchBuffer<float> sums, absSums, lateSums, squareSums;
     ScratchBuffer<int64_t> partial;
@@ -141,6 +142,7 @@ class BlockRead {
     ScratchBuffer<float> wirePivots, wireVoltages;
     Buffer<uint32_t> marks;  // on a GPU, of groups of rows; zero before and after a read
     int64_t parts = 0;       // per sum, on a GPU
+    int64_t digitBytes = 0;  // of `digits` in use
   };
 
   void readBatch(const Context &context, MatrixView<const float> weights, const Product *product,

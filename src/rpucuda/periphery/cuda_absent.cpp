@@ -14,6 +14,10 @@ void cudaMultiplyIntegers(const Context &, const LevelBytes &, int64_t, MatrixVi
                           const IntegerWeights &, const IntegerSums &, bool) {
   throwWithoutCuda();
 }
+int64_t cudaDigitBytes(const Context &, MatrixView<const float>, int64_t, const IntegerWeights &,
+                       bool) {
+  throwWithoutCuda();
+}
 int64_t cudaIntegerParts(MatrixView<const float>, int64_t, bool, bool) { throwWithoutCuda(); }
 void cudaFinishPlain(const Context &, const PlainRead &, const AddedRead &) { throwWithoutCuda(); }
 void cudaRepeatReads(const Context &, const PlainRead &, const AddedRead &) { throwWithoutCuda(); }

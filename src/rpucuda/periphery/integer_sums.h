@@ -47,6 +47,8 @@ struct IntegerSums {
   int64_t parts;
   float unit;
   bool joined;  // whether several parts are added up, to `sums`
+  uint8_t *digits = nullptr;  // scratch memory of cudaDigitBytes()
+  int64_t digitBytes = 0;     // 0: none
 };
 
 /// Element i of the sums from its parts.

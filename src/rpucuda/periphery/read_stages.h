@@ -99,8 +99,12 @@ struct PlainRead {
   int repeats;              // at most
   IntegerWeights integers;  // if the product is in integers
   float unit;               // of sums of integers
+  uint8_t *digits;          // scratch memory of such a product
+  int64_t digitBytes;
 
-  PULSORA_HD IntegerSums integerSums() const { return {sums, partial, parts, unit, false}; }
+  PULSORA_HD IntegerSums integerSums() const {
+    return {sums, partial, parts, unit, false, digits, digitBytes};
+  }
 };
 
 /// The contribution of a chain's second array to a read: `factor` times the read of that array,

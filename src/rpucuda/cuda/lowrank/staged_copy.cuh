@@ -54,12 +54,6 @@ struct Barrier {
 __device__ inline void announceBarriers() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
-/// Makes the thread's writes to shared memory visible to later products and copies of other
-/// threads.
-__device__ inline void publishShared() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
 /// Copies the part of a matrix that begins at (row, col); elements outside the matrix become 0. The
 /// bytes arrive at the barrier.
 __device__ inline void copyPart(void *to, const MatrixMap &from, int row, int col,

@@ -2,45 +2,14 @@
 
 #include <cstdint>
 
+#include "cuda/core/warpgroup.cuh"
 #include "lowrank/element.h"
 
-// Products by the four warps of a warpgroup, for compute capability 9.0 alone (compiled for
-// sm_90a): d += a b for 64 rows, the number of columns in the operation's name, and a depth of 16.
-// b is in shared memory, column after column; a is in shared memory or in registers. Operations are
-// asynchronous until waitForProducts(). Lane (g, t) of warp w holds the sums of rows 16 w + g and
-// 16 w + g + 8 and of columns 8 j + 2 t and 8 j + 2 t + 1, in d[4 j] to d[4 j + 3].
+// Products of 16-bit floats by a warpgroup (cuda/core/warpgroup.cuh): d += a b for 64 rows, the
+// number of columns in the operation's name, and a depth of 16. b is in shared memory, column after
+// column; a is in shared memory or in registers.
 
 namespace pulsora::lowrank {
-
-/// Orders earlier accesses to registers and shared memory before the products that follow.
-__device__ inline void beginProducts() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-/// Makes the products since the last call a group.
-__device__ inline void commitProducts() {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-/// Waits for all groups except the last `kLeft`.
-template <int kLeft>
-__device__ inline void waitForProducts() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
-}
-
-/// Keeps the compiler from using sums before the preceding products have ended.
-template <int kSums>
-__device__ inline void settle(float (&d)[kSums]) {
-#pragma unroll
-  for (int i = 0; i < kSums; ++i) asm volatile("" : "+f"(d[i])::"memory");
-}
-
-/// Layout of a matrix in shared memory; the matrix begins at a multiple of 1024 bytes.
-enum class Swizzle : uint64_t { k128Bytes = 1, k32Bytes = 3 };
-
-/// Describes rows of 128 or 32 bytes, in groups of eight; pieces of 16 bytes are permuted like the
-/// copy engine's.
-__device__ inline uint64_t describe(uint32_t address, Swizzle swizzle) {
-  const uint64_t groupBytes = swizzle == Swizzle::k128Bytes ? 1024 : 256;
-  return static_cast<uint64_t>((address & 0x3FFFFU) >> 4) | uint64_t{1} << 16 |
-         (groupBytes >> 4) << 32 | static_cast<uint64_t>(swizzle) << 62;
-}
 
 #define PULSORA_NAMES_128            \
   "%0,%1,%2,%3,%4,%5,%6,%7"          \

@@ -43,6 +43,14 @@ PULSORA_HD bool areInQuads(const MatrixView<const float> &weights) {
          reinterpret_cast<uintptr_t>(weights.data) % sizeof(float4) == 0;
 }
 
+/// Samples for which making the bytes of the weights beforehand is worth its time.
+constexpr int64_t kManyRows = 512;
+
+/// cudaMultiplyIntegers() with the bytes of the weights in `to.digits` (digit_product.cu).
+void multiplyDigits(const Context &context, const LevelBytes &levels, int64_t rows,
+                    MatrixView<const float> weights, const IntegerWeights &integers,
+                    const IntegerSums &to);
+
 /// Calls use(TypeOf<the BlockSize of a product>). Blocks of GPUs that have less shared memory than
 /// those of data centres (64 KB from compute capability 7.5 on, 99 KB from 8.6 on) are small, and
 /// have as many stages as fit.

@@ -68,6 +68,7 @@ __all__: list[str] = [
     "scratch_limit",
     "scratch_memory",
     "set_nvrtc_folders",
+    "set_storage_source",
     "state_checksum",
     "suggest",
     "take_patches",
@@ -608,6 +609,12 @@ def scratch_memory(device: str = "cpu", *, reset_peak: bool = False) -> dict[str
 
 def set_nvrtc_folders(folders: collections.abc.Sequence[str]) -> None:
     """Sets folders in which libnvrtc, the compiler for GPUs, is looked for first."""
+
+def set_storage_source(allocate: typing.Any, release: typing.Any, full: typing.Any) -> None:
+    """Makes large buffers on GPUs take their storage from Python functions: allocate(bytes,
+    device, stream) returns an address or raises `full` if none is left, and
+    release(address) frees it.
+    """
 
 def state_checksum(tensors: dict[str, typing.Any], values: dict[str, typing.Any]) -> str:
     """The checksum that belongs to a state."""

@@ -13,6 +13,7 @@
 #include "schema.h"
 #include "scratch_binding.h"
 #include "step_graph_binding.h"
+#include "storage_binding.h"
 #include "tile_binding.h"
 #include "tile_grid_binding.h"
 #include "training_graph_binding.h"
@@ -38,6 +39,7 @@ PYBIND11_MODULE(_core, module) {
   pulsora::bindings::bindForecast(module);
   pulsora::bindings::bindInstructionSets(module);
   pulsora::bindings::bindScratch(module);
+  pulsora::bindings::bindStorage(module);
   module.def("cuda_device_count", &pulsora::cudaDeviceCount,
              "Number of usable CUDA devices; 0 if this build has no CUDA or the machine no GPU.");
 }

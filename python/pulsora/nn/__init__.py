@@ -13,6 +13,7 @@ from pulsora.nn.recurrent_base import AnalogRNNBase
 from pulsora.nn.rule_linear import RuleLinear
 from pulsora.nn.tiles.checkpointing import replayed_reads
 from pulsora.nn.tiles.tile_array import TileArray
+from pulsora.nn.tiles.torch_memory import share_torch_memory
 
 __all__ = [
     "AgeGate",
@@ -39,3 +40,5 @@ __all__ = [
     "replayed_reads",
     "select_task",
 ]
+
+share_torch_memory()

@@ -3,6 +3,7 @@
 #include "core/check.h"
 #include "core/cuda_api.h"
 #include "core/has_cuda.h"
+#include "core/storage_source.h"
 
 namespace pulsora {
 
@@ -18,6 +19,7 @@ CudaScope::CudaScope(int) { throwWithoutCuda(); }
 CudaScope::~CudaScope() { previous_ = -1; }
 bool isCaptured(void *) { return false; }
 void limitSharedBytes(size_t) {}
+void setStorageSource(StorageSource *) {}
 
 namespace detail {
 void *cudaAllocate(const Context &, size_t) { throwWithoutCuda(); }

@@ -46,7 +46,7 @@ struct IntegerSums {
   int64_t *partial;  // [parts, rows, lines]; for several parts
   int64_t parts;
   float unit;
-  bool joined;  // whether several parts are added up, to `sums`
+  bool joined;                // whether several parts are added up, to `sums`
   uint8_t *digits = nullptr;  // scratch memory of cudaDigitBytes()
   int64_t digitBytes = 0;     // 0: none
 };

@@ -32,11 +32,13 @@ struct Converter {
         stochastic(stochastic_) {}
 };
 
+/// The level of the converter that is nearest to v, as a number of steps.
+PULSORA_HD float nearestLevel(const Converter &c, float v) { return rint(v * c.perUnit); }
+
 /// v rounded to a level of the converter: the nearest; or, if stochastic, the lower or upper
 /// neighbour such that the mean is v, with u uniform in [0, 1).
 PULSORA_HD float quantised(const Converter &c, float v, float u) {
-  const float levels = v * c.perUnit;
-  const float whole = select(c.stochastic, floor(levels + u), rint(levels));
+  const float whole = select(c.stochastic, floor(v * c.perUnit + u), nearestLevel(c, v));
   return select(c.step > 0.0f, whole * c.step, v);
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/batched_launches.h"
 #include "core/threads.h"
+#include "cuda/core/borrowed_storage.h"
 #include "cuda/core/check.cuh"
 #include "cuda/core/memory.cuh"
 
@@ -95,6 +96,23 @@ cudaError_t allocateAside(void **data, size_t bytes, cudaMemPool_t pool) {
   return status;
 }
 
+/// borrowStorage(), once more after the pool has given back what it keeps.
+void *borrow(const Context &context, size_t bytes, cudaMemPool_t pool) {
+  try {
+    return borrowStorage(context.device, context.stream, bytes);
+  } catch (const OutOfMemoryError &) {
+    PULSORA_CUDA_CHECK(cudaDeviceSynchronize());
+    PULSORA_CUDA_CHECK(cudaMemPoolTrimTo(pool, 0));
+    return borrowStorage(context.device, context.stream, bytes);
+  }
+}
+
+/// Frees storage once all work now on `stream` has run.
+void freeAfter(void *stream, void *data) noexcept {
+  if (giveStorageBack(stream, data)) return;
+  if (cudaFreeAsync(data, static_cast<cudaStream_t>(stream)) != cudaSuccess) cudaGetLastError();
+}
+
 /// BatchedLaunches::sendKept() where nothing can be thrown: a GPU error shows at the next call.
 void sendKept() noexcept {
   try {
@@ -133,9 +151,7 @@ void releaseCaptured(void *stream) noexcept {
     released.swap(found->second);
     releases.ofStream.erase(found);
   }
-  for (void *data : released) {
-    if (cudaFreeAsync(data, static_cast<cudaStream_t>(stream)) != cudaSuccess) cudaGetLastError();
-  }
+  for (void *data : released) freeAfter(stream, data);
 }
 
 void forgetCaptured(void *stream) {
@@ -198,9 +214,10 @@ namespace detail {
 
 void *cudaAllocate(const Context &context, size_t bytes) {
   const CudaScope scope(context.device);
-  cudaMemPool_t pool = poolOf(context.device);
-  void *data = nullptr;
   const bool captured = isCaptured(context.stream);
+  cudaMemPool_t pool = poolOf(context.device);
+  void *data = captured ? nullptr : borrow(context, bytes, pool);
+  if (data) return data;
   cudaError_t status = captured ? allocateAside(&data, bytes, pool)
                                 : cudaMallocFromPoolAsync(&data, bytes, pool, streamOf(context));
   if (status == cudaErrorMemoryAllocation &&
@@ -234,8 +251,8 @@ void cudaRelease(int device, void *stream, void *data) noexcept {
     CapturedReleases &releases = CapturedReleases::get();
     const std::lock_guard<std::mutex> guard(releases.mutex);
     releases.ofStream[stream].push_back(data);
-  } else if (cudaFreeAsync(data, static_cast<cudaStream_t>(stream)) != cudaSuccess) {
-    cudaGetLastError();
+  } else {
+    freeAfter(stream, data);
   }
   if (current != device) cudaSetDevice(current);
 }

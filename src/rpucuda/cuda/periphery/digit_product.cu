@@ -55,23 +55,23 @@ void multiply(const Context &context, const DigitsWanted &wanted,
 int64_t cudaDigitBytes(const Context &context, MatrixView<const float> weights, int64_t rows,
                        const IntegerWeights &integers, bool oneByte) {
   constexpr int64_t kMostBytes = digits::kStages * digits::kStageBytes<3>;
-  const bool isWorthIt = rows >= kManyRows && takesLargeBlocks(rows, weights.rows, oneByte) &&
-                         necessaryParts(weights.cols) == 1;
-  if (!isWorthIt) return 0;
+  if (!oneByte || rows < kManyRows || necessaryParts(weights.cols) > 1) return 0;
   const CudaScope scope(context.device);
   if (!hasOwnCode() || sharedBytesOf(context.device) < kMostBytes) return 0;
-  // A quarter of the limit, so that blocks of many rows have room beside it.
+  // About a quarter of the limit, so that blocks of many rows have room beside it.
   const int64_t line = bytesOfLine(weights.cols, integers);
-  const int64_t times = blocksAlong(weights.rows * line, scratchLimit() / 4);
-  const int64_t lines = blocksAlong(blocksAlong(weights.rows, times), digits::kLines) *
-                        digits::kLines;
-  if (!takesLargeBlocks(rows, lines, oneByte)) return 0;  // the rest of the GPU would wait
-  return pulsora::min(lines, weights.rows) * line;
+  const int64_t most = pulsora::max(scratchLimit() / 4, int64_t{1});
+  const int64_t times = pulsora::max((weights.rows * line + most / 2) / most, int64_t{1});
+  const int64_t blocksOfLines = blocksAlong(blocksAlong(weights.rows, times), digits::kLines);
+  const int64_t blocks = blocksOfLines * blocksAlong(rows, digits::kRows) *
+                         static_cast<int64_t>(BatchedLaunches::together());
+  if (blocks < kLargeBlocks) return 0;  // most of the GPU would wait
+  return pulsora::min(blocksOfLines * digits::kLines, weights.rows) * line;
 }
 
 void multiplyDigits(const Context &context, const LevelBytes &levels, int64_t rows,
-                        MatrixView<const float> weights, const IntegerWeights &integers,
-                        const IntegerSums &to) {
+                    MatrixView<const float> weights, const IntegerWeights &integers,
+                    const IntegerSums &to) {
   const int64_t line = bytesOfLine(weights.cols, integers);
   const int64_t most = to.digitBytes / line;
   for (int64_t first = 0; first < weights.rows; first += most) {

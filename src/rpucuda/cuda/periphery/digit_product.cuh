@@ -45,8 +45,8 @@ class Loader {
     first_ = me % kPieces * 16;
     row_ = row0 + me / kPieces;
     line_ = line0 + me / kPieces;
-    to_ = shared + static_cast<uint32_t>(me / kPieces * kDepth +
-                                         (first_ ^ (me / kPieces % 8 << 4)));
+    to_ =
+        shared + static_cast<uint32_t>(me / kPieces * kDepth + (first_ ^ (me / kPieces % 8 << 4)));
   }
 
   __device__ void ask(int step) const {
@@ -73,8 +73,8 @@ class Loader {
   }
 
  private:
-  static constexpr int kPieces = kDepth / 16;         // of a row
-  static constexpr int kStep = kThreads / kPieces;    // rows between copies of a thread
+  static constexpr int kPieces = kDepth / 16;       // of a row
+  static constexpr int kStep = kThreads / kPieces;  // rows between copies of a thread
   static_assert(kStep % 8 == 0 && kLines % kStep == 0 && kRows % kStep == 0,
                 "a thread's pieces are permuted alike");
 
@@ -88,18 +88,17 @@ class Loader {
 #define PULSORA_SUMS_4(i) "+r"(d[i]), "+r"(d[(i) + 1]), "+r"(d[(i) + 2]), "+r"(d[(i) + 3])
 #define PULSORA_SUMS_16(i) \
   PULSORA_SUMS_4(i), PULSORA_SUMS_4((i) + 4), PULSORA_SUMS_4((i) + 8), PULSORA_SUMS_4((i) + 12)
-#define PULSORA_MULTIPLY(kType)                                      \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n128k32.s32." kType  \
-               ".s8 {%0,%1,%2,%3,%4,%5,%6,%7"                        \
-               ",%8,%9,%10,%11,%12,%13,%14,%15"                      \
-               ",%16,%17,%18,%19,%20,%21,%22,%23"                    \
-               ",%24,%25,%26,%27,%28,%29,%30,%31"                    \
-               ",%32,%33,%34,%35,%36,%37,%38,%39"                    \
-               ",%40,%41,%42,%43,%44,%45,%46,%47"                    \
-               ",%48,%49,%50,%51,%52,%53,%54,%55"                    \
-               ",%56,%57,%58,%59,%60,%61,%62,%63}, %64, %65, 1;"     \
-               : PULSORA_SUMS_16(0), PULSORA_SUMS_16(16),            \
-                 PULSORA_SUMS_16(32), PULSORA_SUMS_16(48)            \
+#define PULSORA_MULTIPLY(kType)                                                                    \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k32.s32." kType                                \
+               ".s8 {%0,%1,%2,%3,%4,%5,%6,%7"                                                      \
+               ",%8,%9,%10,%11,%12,%13,%14,%15"                                                    \
+               ",%16,%17,%18,%19,%20,%21,%22,%23"                                                  \
+               ",%24,%25,%26,%27,%28,%29,%30,%31"                                                  \
+               ",%32,%33,%34,%35,%36,%37,%38,%39"                                                  \
+               ",%40,%41,%42,%43,%44,%45,%46,%47"                                                  \
+               ",%48,%49,%50,%51,%52,%53,%54,%55"                                                  \
+               ",%56,%57,%58,%59,%60,%61,%62,%63}, %64, %65, 1;"                                   \
+               : PULSORA_SUMS_16(0), PULSORA_SUMS_16(16), PULSORA_SUMS_16(32), PULSORA_SUMS_16(48) \
                : "l"(a), "l"(b))
 
 /// d += a b for a warpgroup's 64 x 32 bytes, which have a sign if kSigned, and 32 x 128 levels.
@@ -159,7 +158,6 @@ __global__ void __launch_bounds__(kThreads, 1)
     awaitCopies<kStages - 3>();
     publishShared();
     __syncthreads();  // also: all threads have finished the products of step - 2
-    ask(step + kStages - 2);
     const uint32_t weights = shared + static_cast<uint32_t>(step % kStages) * kStageBytes<kDigits>;
     const uint32_t levels = weights + (kDigits * kLines + group * kRows / 2) * kDepth;
     beginProducts();
@@ -167,6 +165,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int k = 0; k < kDepth; k += 32)
       multiplyDigits(sums, weights + k, describe(levels + k, Swizzle::k128Bytes));
     commitProducts();
+    ask(step + kStages - 2);
     waitForProducts<1>();
   }
   waitForProducts<0>();

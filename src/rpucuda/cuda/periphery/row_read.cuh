@@ -117,7 +117,7 @@ class RowLevels {
   }
   __device__ float plain(float x) const {
     const float bound = converter_.dac.bound;
-    return clamp(rint(divisor_.quotient(x) * converter_.dac.perUnit), -bound, bound);
+    return clamp(nearestLevel(converter_.dac, divisor_.quotient(x)), -bound, bound);
   }
   __device__ float4 plain(float4 x) const {
     return make_float4(plain(x.x), plain(x.y), plain(x.z), plain(x.w));

@@ -25,7 +25,7 @@ struct DigitsWanted {
   bool inQuads;  // whether neighbours in memory can be loaded by four
 };
 
-constexpr int kDigitLines = 32;   // of a block
+constexpr int kDigitLines = 32;    // of a block
 constexpr int kDigitInputs = 128;  // of a block: four for each lane of a warp
 constexpr int kDigitThreads = 256;
 

@@ -48,8 +48,8 @@ void cudaMultiplyParts(const Context &context, const PlainRead &read, bool exact
 void cudaMultiplyIntegers(const Context &context, const LevelBytes &levels, int64_t rows,
                           MatrixView<const float> weights, const IntegerWeights &integers,
                           const IntegerSums &to, bool beside);
-/// Scratch memory, in bytes, with which cudaMultiplyIntegers() is faster for `rows` samples; 0 where
-/// it takes none.
+/// Scratch memory, in bytes, with which cudaMultiplyIntegers() is faster for `rows` samples; 0
+/// where it takes none.
 int64_t cudaDigitBytes(const Context &context, MatrixView<const float> weights, int64_t rows,
                        const IntegerWeights &integers, bool oneByte);
 /// The best number of parts for cudaMultiplyIntegers(); more than one only where that is necessary,

@@ -17,7 +17,7 @@ struct WeightDigits {
   int64_t plane;  // distance of the planes
 };
 
-/// What weightDigitsKernel() makes.
+/// The job of weightDigitsKernel().
 struct DigitsWanted {
   MatrixView<const float> weights;  // [lines, depth]
   IntegerWeights integers;

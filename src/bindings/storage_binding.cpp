@@ -22,37 +22,38 @@ class PythonSource final : public StorageSource {
       : allocate_(allocate.release()), release_(release.release()), full_(full.release()) {}
 
   void *allocate(int device, void *stream, size_t bytes) override {
-    uintptr_t address = 0;
-    std::string whyFull;
-    call(
-        [&] {
-          address = allocate_(bytes, device, reinterpret_cast<uintptr_t>(stream)).cast<uintptr_t>();
-        },
-        whyFull);
-    PULSORA_CHECK(OutOfMemoryError, whyFull.empty(), "cannot allocate ", bytes,
-                  " bytes on cuda:", device, "; use a smaller array or batch. ", whyFull);
-    return reinterpret_cast<void *>(address);
+    if (!Py_IsInitialized()) return nullptr;
+    const py::gil_scoped_acquire lock;
+    const py::error_scope pending;  // an error of the caller stays as it is
+    try {
+      const py::object address = allocate_(bytes, device, reinterpret_cast<uintptr_t>(stream));
+      return reinterpret_cast<void *>(address.cast<uintptr_t>());
+    } catch (py::error_already_set &error) {
+      PULSORA_CHECK(OutOfMemoryError, !error.matches(full_), "cannot allocate ", bytes,
+                    " bytes on cuda:", device, "; use a smaller array or batch. ",
+                    std::string(py::str(error.value())));
+      keepInterrupt(error);
+      return nullptr;
+    }
   }
   void release(int, void *data) noexcept override {
-    std::string unused;
-    call([&] { release_(reinterpret_cast<uintptr_t>(data)); }, unused);
+    if (!Py_IsInitialized()) return;
+    try {
+      const py::gil_scoped_acquire lock;
+      const py::error_scope pending;
+      try {
+        release_(reinterpret_cast<uintptr_t>(data));
+      } catch (py::error_already_set &error) {
+        keepInterrupt(error);
+      }
+    } catch (...) {  // NOLINT(bugprone-empty-catch): what cannot be freed stays with the process
+    }
   }
 
  private:
-  /// Calls work() with the interpreter lock. An interrupt is kept for the caller's next look, and
-  /// other errors have no effect, but for that of a full GPU, whose text is kept.
-  template <class Work>
-  void call(const Work &work, std::string &whyFull) const noexcept {
-    if (!Py_IsInitialized()) return;
-    const py::gil_scoped_acquire lock;
-    try {
-      const py::error_scope pending;  // an error of the caller stays as it is
-      work();
-    } catch (py::error_already_set &error) {
-      if (error.matches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
-      if (error.matches(full_)) whyFull = py::str(error.value());
-    } catch (...) {
-    }
+  /// Keeps an interrupt for the caller's next look.
+  static void keepInterrupt(const py::error_already_set &error) {
+    if (error.matches(PyExc_KeyboardInterrupt)) PyErr_SetInterrupt();
   }
 
   py::handle allocate_, release_, full_;

@@ -53,13 +53,14 @@ def test_steps_on_another_stream_give_their_memory_back() -> None:
 
 def test_recorded_steps_and_models_after_them_have_equal_bits() -> None:
     def weights_of() -> torch.Tensor:
-        model = nn.Sequential(AnalogLinear(300, 200, config=CONFIG, seed=1)).cuda()
+        layer = AnalogLinear(300, 200, config=CONFIG, seed=1)
+        model = nn.Sequential(layer).cuda()
         step = TrainingStep(model, AnalogSGD(model.parameters(), lr=0.1), nn.functional.mse_loss)
         generator = torch.Generator("cuda").manual_seed(1)
         for _ in range(6):
             x = torch.rand(32, 300, generator=generator, device="cuda")
             step(x, torch.zeros(32, 200, device="cuda"))
-        return model[0].get_weights().cpu()
+        return layer.tiles.get_weights().cpu()
 
     first = weights_of()
     torch.cuda.empty_cache()

@@ -158,6 +158,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     awaitCopies<kStages - 3>();
     publishShared();
     __syncthreads();  // also: all threads have finished the products of step - 2
+    ask(step + kStages - 2);
     const uint32_t weights = shared + static_cast<uint32_t>(step % kStages) * kStageBytes<kDigits>;
     const uint32_t levels = weights + (kDigits * kLines + group * kRows / 2) * kDepth;
     beginProducts();
@@ -165,7 +166,6 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int k = 0; k < kDepth; k += 32)
       multiplyDigits(sums, weights + k, describe(levels + k, Swizzle::k128Bytes));
     commitProducts();
-    ask(step + kStages - 2);
     waitForProducts<1>();
   }
   waitForProducts<0>();

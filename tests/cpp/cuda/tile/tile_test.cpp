@@ -114,13 +114,13 @@ TEST(CudaTile, Property36_EveryKindAndVariant) {
 /// The state after mini-batches in which a thread of a GPU follows a chopper over three samples.
 State choppedInLongBatches(const Context &context, const std::string &buffer) {
   constexpr int64_t kSamples = 2100;
-  const TileConfig config =
-      configOf("transfer", {{"buffer", Value(buffer)},
-                            {"fast", Value(Value::List{Value(Value::Map{{"model", "SoftBounds"}})})},
-                            {"units_in_mbatch", Value(false)},
-                            {"transfer_every", Value(3)},
-                            {"in_chop_prob", Value(0.3)},
-                            {"out_chop_prob", Value(0.2)}});
+  const TileConfig config = configOf(
+      "transfer", {{"buffer", Value(buffer)},
+                   {"fast", Value(Value::List{Value(Value::Map{{"model", "SoftBounds"}})})},
+                   {"units_in_mbatch", Value(false)},
+                   {"transfer_every", Value(3)},
+                   {"in_chop_prob", Value(0.3)},
+                   {"out_chop_prob", Value(0.2)}});
   Tile tile(5, 7, config, 5, 2, context);
   for (uint64_t step = 0; step < 2; ++step) {
     const DeviceBatch on(context, trainingBatch(kSamples, 7, 5, true, step));

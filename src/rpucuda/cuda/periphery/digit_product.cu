@@ -30,6 +30,15 @@ bool hasOwnCode() {
   return has;
 }
 
+/// Whether a device is of compute capability 9.0.
+bool isHopper(int device) {
+  int major = 0;
+  int minor = 0;
+  PULSORA_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  PULSORA_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device));
+  return major == 9 && minor == 0;
+}
+
 int64_t bytesOfLine(int64_t depth, const IntegerWeights &integers) {
   return integers.bits / 8 * blocksAlong(depth, 16) * 16;
 }
@@ -57,7 +66,8 @@ int64_t cudaDigitBytes(const Context &context, MatrixView<const float> weights, 
   constexpr int64_t kMostBytes = digits::kStages * digits::kStageBytes<3>;
   if (!oneByte || rows < kManyRows || necessaryParts(weights.cols) > 1) return 0;
   const CudaScope scope(context.device);
-  if (!hasOwnCode() || sharedBytesOf(context.device) < kMostBytes) return 0;
+  if (!isHopper(context.device) || !hasOwnCode() || sharedBytesOf(context.device) < kMostBytes)
+    return 0;
   // About a quarter of the limit, so that blocks of many rows have room beside it.
   const int64_t line = bytesOfLine(weights.cols, integers);
   const int64_t most = pulsora::max(scratchLimit() / 4, int64_t{1});

@@ -23,7 +23,7 @@ struct IntegerDigits {
 
 /// A place for sums of digits. They are added to `acc` [rows, lanes], or replace it if `fresh`.
 /// With `out`, they go as numbers to out[r * outRow + lane] instead.
-struct IntegerSums {
+struct DigitSums {
   double factor;  ///< IntegerDigits::factor()
   double *acc;
   bool fresh;
@@ -43,7 +43,7 @@ struct IntegerKernel {
   /// The sums over `pairs` pairs of inputs, for a fixed number of rows and a vector of outputs.
   /// `levels` has a distance of levelRow from row to row, `digits` is [pairs][digits][lanes][2].
   using Micro = void (*)(int64_t pairs, const int16_t *levels, int64_t levelRow,
-                         const int16_t *digits, const IntegerSums &to);
+                         const int16_t *digits, const DigitSums &to);
   /// Makes the digits of weights [2 * pairs, lanes], given input by input at a distance of `row`.
   using MakeDigits = void (*)(const IntegerDigits &by, int64_t pairs, const float *weights,
                               int64_t row, int16_t *digits);

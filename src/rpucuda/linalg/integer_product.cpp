@@ -82,12 +82,12 @@ void multiplyVector(const Product &p, Part rows, Part cols, Workspace &work) {
     const bool direct = isWhole && k + size == inputs;
     for (int64_t i = 0; i < parts; ++i) {
       const Part some = part(rows.size, 1, parts, i);
-      const IntegerSums to{p.digits.factor(),
-                           work.acc + some.begin * lanes,
-                           k == 0,
-                           direct ? &out(some.begin, 0) : nullptr,
-                           out.rowStride,
-                           p.unit};
+      const DigitSums to{p.digits.factor(),
+                         work.acc + some.begin * lanes,
+                         k == 0,
+                         direct ? &out(some.begin, 0) : nullptr,
+                         out.rowStride,
+                         p.unit};
       // Parts have 1 to kernel.maxRows rows, which the analyzer does not know.
       // NOLINTNEXTLINE(clang-analyzer-security.ArrayBound)
       p.kernel.micro[p.digits.count() - 1][some.size - 1](ceilDiv(size, 2),

@@ -84,7 +84,7 @@ struct Accumulators {
     const Doubles sum = highDoubles(of[r][0]);
     return kDigits == 1 ? sum : plus(sum, times(highDoubles(of[r][kDigits - 1]), factor));
   }
-  void store(const IntegerSums &to) const {
+  void store(const DigitSums &to) const {
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
       Doubles below = low(r, to.factor);
@@ -106,7 +106,7 @@ struct Accumulators {
 
 template <int kDigits, int R>
 void micro(int64_t pairs, const int16_t *levels, int64_t levelRow, const int16_t *digits,
-           const IntegerSums &to) {
+           const DigitSums &to) {
   Accumulators<kDigits, R> sums;
   sums.clear();
   for (int64_t k = 0; k < pairs; ++k) {
@@ -219,7 +219,7 @@ int32_t digitOf(const IntegerDigits &by, float weight, int d) {
   return d == 1 ? upper : v - upper * (1 << by.lowBits());
 }
 
-void storeSum(const IntegerSums &to, int r, int l, double sum) {
+void storeSum(const DigitSums &to, int r, int l, double sum) {
   double &acc = to.acc[r * kLanes + l];
   if (!to.fresh) sum += acc;
   if (to.out) {
@@ -231,7 +231,7 @@ void storeSum(const IntegerSums &to, int r, int l, double sum) {
 
 template <int kDigits, int R>
 void micro(int64_t pairs, const int16_t *levels, int64_t levelRow, const int16_t *digits,
-           const IntegerSums &to) {
+           const DigitSums &to) {
   for (int r = 0; r < R; ++r) {
     for (int l = 0; l < kLanes; ++l) {
       double sum = 0.0;

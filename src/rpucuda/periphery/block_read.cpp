@@ -229,8 +229,7 @@ PlainRead BlockRead::plainRead(MatrixView<const float> weights, const InputStage
           repeats,
           integers_,
           levelStep() * integers_.step,
-          scratch_.digits.data(),
-          scratch_.digitBytes};
+          {scratch_.digits.data(), scratch_.digitBytes}};
 }
 
 int BlockRead::mostRepeats(const InputStage &input) const {

@@ -52,8 +52,8 @@ void BlockRead::multiplyIntegers(const Context &context, MatrixView<const float>
                                  int64_t firstRow, MatrixView<float> out) {
   const float unit = levelStep() * integers_.step;
   if (!onCpu_) {
-    const IntegerSums to{out.data, scratch_.partial.data(), scratch_.parts,     unit,
-                         true,     scratch_.digits.data(),  scratch_.digitBytes};
+    const DigitMemory digits{scratch_.digits.data(), scratch_.digitBytes};
+    const IntegerSums to{out.data, scratch_.partial.data(), scratch_.parts, unit, true, digits};
     cudaMultiplyIntegers(context, levelBytes(out.rows), out.rows, weights, integers_, to, false);
     return;
   }

@@ -40,15 +40,20 @@ struct LevelBytes {
   }
 };
 
+/// Scratch memory of cudaDigitBytes() for the bytes of weights; 0 bytes: none.
+struct DigitMemory {
+  uint8_t *data = nullptr;
+  int64_t bytes = 0;
+};
+
 /// The results of a product of integers: values in `sums`, or exact sums of its parts.
 struct IntegerSums {
   float *sums;       // [rows, lines]
   int64_t *partial;  // [parts, rows, lines]; for several parts
   int64_t parts;
   float unit;
-  bool joined;                // whether several parts are added up, to `sums`
-  uint8_t *digits = nullptr;  // scratch memory of cudaDigitBytes()
-  int64_t digitBytes = 0;     // 0: none
+  bool joined;  // whether several parts are added up, to `sums`
+  DigitMemory digits = {};
 };
 
 /// Element i of the sums from its parts.

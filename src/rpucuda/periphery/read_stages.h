@@ -5,9 +5,8 @@
 #include "periphery/line_formulas.h"
 
 // The two stages of a read, before and after the matrix product, as plain data, and the functors
-// that apply them element by element. A stage works on a list of rows (samples) of the mini-batch;
-// entry k of the list lies in row k of the converted inputs and of the sums, and its second pass in
-// row count + k.
+// that apply them element by element. A stage works on a list of rows (samples) of the mini-batch:
+// entry k lies in row k of the converted inputs and of the sums, its second pass in row count + k.
 
 namespace pulsora {
 
@@ -99,12 +98,9 @@ struct PlainRead {
   int repeats;              // at most
   IntegerWeights integers;  // if the product is in integers
   float unit;               // of sums of integers
-  uint8_t *digits;          // scratch memory of such a product
-  int64_t digitBytes;
+  DigitMemory digits;
 
-  PULSORA_HD IntegerSums integerSums() const {
-    return {sums, partial, parts, unit, false, digits, digitBytes};
-  }
+  PULSORA_HD IntegerSums integerSums() const { return {sums, partial, parts, unit, false, digits}; }
 };
 
 /// The contribution of a chain's second array to a read: `factor` times the read of that array,

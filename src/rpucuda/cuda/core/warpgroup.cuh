@@ -50,4 +50,15 @@ __device__ inline uint64_t describe(uint32_t address, Swizzle swizzle) {
          (groupBytes >> 4) << 32 | static_cast<uint64_t>(swizzle) << 62;
 }
 
+/// The operands of a thread's 64 sums, of 64 rows and 128 columns of a warpgroup.
+#define PULSORA_NAMES_128            \
+  "%0,%1,%2,%3,%4,%5,%6,%7"          \
+  ",%8,%9,%10,%11,%12,%13,%14,%15"   \
+  ",%16,%17,%18,%19,%20,%21,%22,%23" \
+  ",%24,%25,%26,%27,%28,%29,%30,%31" \
+  ",%32,%33,%34,%35,%36,%37,%38,%39" \
+  ",%40,%41,%42,%43,%44,%45,%46,%47" \
+  ",%48,%49,%50,%51,%52,%53,%54,%55" \
+  ",%56,%57,%58,%59,%60,%61,%62,%63"
+
 }  // namespace pulsora

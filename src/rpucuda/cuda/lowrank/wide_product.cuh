@@ -11,15 +11,6 @@
 
 namespace pulsora::lowrank {
 
-#define PULSORA_NAMES_128            \
-  "%0,%1,%2,%3,%4,%5,%6,%7"          \
-  ",%8,%9,%10,%11,%12,%13,%14,%15"   \
-  ",%16,%17,%18,%19,%20,%21,%22,%23" \
-  ",%24,%25,%26,%27,%28,%29,%30,%31" \
-  ",%32,%33,%34,%35,%36,%37,%38,%39" \
-  ",%40,%41,%42,%43,%44,%45,%46,%47" \
-  ",%48,%49,%50,%51,%52,%53,%54,%55" \
-  ",%56,%57,%58,%59,%60,%61,%62,%63"
 #define PULSORA_NAMES_136 PULSORA_NAMES_128 ",%64,%65,%66,%67"
 #define PULSORA_NAMES_144 PULSORA_NAMES_136 ",%68,%69,%70,%71"
 #define PULSORA_NAMES_192            \
@@ -86,7 +77,6 @@ PULSORA_WIDE_PRODUCTS(BFloat16, "bf16")
 #undef PULSORA_WIDE_PRODUCTS
 #undef PULSORA_WIDE_FROM_REGISTERS
 #undef PULSORA_WIDE_FROM_SHARED
-#undef PULSORA_NAMES_128
 #undef PULSORA_SUMS_128
 #undef PULSORA_NAMES_136
 #undef PULSORA_SUMS_136

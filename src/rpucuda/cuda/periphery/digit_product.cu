@@ -83,10 +83,10 @@ void multiplyDigits(const Context &context, const LevelBytes &levels, int64_t ro
                     MatrixView<const float> weights, const IntegerWeights &integers,
                     const IntegerSums &to) {
   const int64_t line = bytesOfLine(weights.cols, integers);
-  const int64_t most = to.digitBytes / line;
+  const int64_t most = to.digits.bytes / line;
   for (int64_t first = 0; first < weights.rows; first += most) {
     const int64_t lines = pulsora::min(most, weights.rows - first);
-    const WeightDigits digits{to.digits, blocksAlong(weights.cols, 16) * 16,
+    const WeightDigits digits{to.digits.data, blocksAlong(weights.cols, 16) * 16,
                               lines * (blocksAlong(weights.cols, 16) * 16)};
     const MatrixView<const float> some = weights.block(first, 0, lines, weights.cols);
     const DigitsWanted wanted{some, integers, digits, areInQuads(some)};

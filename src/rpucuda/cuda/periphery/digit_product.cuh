@@ -89,15 +89,8 @@ class Loader {
 #define PULSORA_SUMS_16(i) \
   PULSORA_SUMS_4(i), PULSORA_SUMS_4((i) + 4), PULSORA_SUMS_4((i) + 8), PULSORA_SUMS_4((i) + 12)
 #define PULSORA_MULTIPLY(kType)                                                                    \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n128k32.s32." kType                                \
-               ".s8 {%0,%1,%2,%3,%4,%5,%6,%7"                                                      \
-               ",%8,%9,%10,%11,%12,%13,%14,%15"                                                    \
-               ",%16,%17,%18,%19,%20,%21,%22,%23"                                                  \
-               ",%24,%25,%26,%27,%28,%29,%30,%31"                                                  \
-               ",%32,%33,%34,%35,%36,%37,%38,%39"                                                  \
-               ",%40,%41,%42,%43,%44,%45,%46,%47"                                                  \
-               ",%48,%49,%50,%51,%52,%53,%54,%55"                                                  \
-               ",%56,%57,%58,%59,%60,%61,%62,%63}, %64, %65, 1;"                                   \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n128k32.s32." kType ".s8 {" PULSORA_NAMES_128      \
+               "}, %64, %65, 1;"                                                                   \
                : PULSORA_SUMS_16(0), PULSORA_SUMS_16(16), PULSORA_SUMS_16(32), PULSORA_SUMS_16(48) \
                : "l"(a), "l"(b))
 

@@ -71,7 +71,7 @@ void cudaMultiplyIntegers(const Context &context, const LevelBytes &levels, int6
                 "a read of ", rows, " samples by an array [", weights.rows, ", ", weights.cols,
                 "] is more than the GPU takes; use smaller batches");
   const int64_t parts = pulsora::max(to.parts, int64_t{1});
-  if (to.digitBytes > 0 && parts == 1 && rows >= kManyRows)
+  if (to.digits.bytes > 0 && parts == 1 && rows >= kManyRows)
     return multiplyDigits(context, levels, rows, weights, integers, to);
   const IntegerProblem product{levels,
                                weights,

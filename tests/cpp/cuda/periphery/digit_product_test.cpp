@@ -112,7 +112,7 @@ TEST_P(CudaDigitProduct, Property36_HasTheBitsOfTheCpu) {
   DeviceMatrix sums(gpu, rowMajor(nothing.data(), c.rows, c.lines));
   cudaMultiplyIntegers(
       gpu, {levels.data(), pitch, 0}, c.rows, weightsOf(c, weights.values.data()), integers,
-      {sums.values.data(), nullptr, 1, kUnit, true, digits.data(), digits.size()}, false);
+      {sums.values.data(), nullptr, 1, kUnit, true, {digits.data(), digits.size()}}, false);
   ASSERT_TRUE(sameBits(expected, sums.host(gpu)));
 }
 

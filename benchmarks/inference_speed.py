@@ -8,7 +8,8 @@ A layer is one array, or with --tile arrays of so many inputs and outputs. Each 
 before it is timed: a realisation against one made in another order of calls, and on a GPU against
 that of a CPU, to the bit; reads of a perfect array against torch, to rounding; an evaluation
 against the loop of single realisations. Times are medians of calls from an idle device to an idle
-device, and of an evaluation one call. The columns: the time, the same for each weight (or each
+device, and of an evaluation one call. Reads "once" have no bound management; the others repeat
+nearly all rows, because the weights fill the range of the cells. The columns: the time, the same for each weight (or each
 sample of an evaluation), and beside it torch's own time for the same product, step or number of
 passes. --full adds 100 programmings with 8 times and a read each, and LeNet-5 with 10000 images.
 """
@@ -125,6 +126,11 @@ class Place:
         return made.to(self.device)
 
 
+def once(bits: int) -> pl.IOParameters:
+    """Converters without bound management, which repeats no row."""
+    return pl.IOParameters(weight_bits=bits, bound_management="none")
+
+
 def same_as_on_a_cpu(place: Place) -> None:
     """Compares the realised weights of a layer of at most 256 inputs with those on a CPU."""
     seen = []
@@ -145,8 +151,11 @@ def reads(place: Place) -> list[Row]:
     found = []
     weights = place.size**2
     types = (torch.float32, torch.bfloat16) if place.device != "cpu" else (torch.float32,)
-    for rows, bits in ((ROWS, 32), (ROWS, 24), (ROWS, 16), (LARGE, 32), (LARGE, 24)):
-        model = pl.program(place.layer(forward=pl.IOParameters(weight_bits=bits)).eval(), 3)
+    chosen = [(ROWS, 32, True), (LARGE, 32, True), (ROWS, 24, True), (LARGE, 24, True)]
+    chosen += [(rows, bits, False) for rows in (ROWS, LARGE) for bits in (24, 16)]
+    for rows, bits, repeats in chosen:
+        forward = pl.IOParameters(weight_bits=bits) if repeats else once(bits)
+        model = pl.program(place.layer(forward=forward).eval(), 3)
         weight = model[0].weight.detach()
         x = torch.randn(rows, place.size, device=place.device)
         with torch.no_grad():
@@ -155,9 +164,28 @@ def reads(place: Place) -> list[Row]:
                 w, given = weight.to(dtype), x.to(dtype)
                 beside = median(lambda w=w, given=given: given @ w.t(), place.device)
                 of = "bfloat16" if dtype == torch.bfloat16 else "float32"
-                name = f"read, {rows} samples, weights of {bits} bits, beside {of}"
+                name = f"read{'' if repeats else ', once'}, {rows} samples, {bits} bits, beside {of}"
                 found.append(Row(name, ms, weights, "weight", beside))
     return found
+
+
+def many_points(model: nn.Module, x: Tensor, programmings: int) -> pl.inference.InferenceReport:
+    """Evaluates the first output of a layer at many points."""
+    return pl.inference.evaluate(
+        model, [(x, x[:, 0])], metric=lambda y, _: y[:, 0],
+        times=FULL_TIMES, programmings=programmings,
+    )  # fmt: skip
+
+
+def require_points(model: nn.Module, x: Tensor) -> None:
+    """Compares an evaluation with reads at its points, one after another."""
+    found = many_points(model, x, 2).values
+    for number in range(2):
+        pl.program(model, number)
+        for i, time_ in enumerate(FULL_TIMES):
+            mean = float(pl.drift(model, time_)(x)[:, 0].double().mean())
+            near = abs(mean - found[i, number]) < 0.01  # single outputs may round to another level
+            require(near, "an evaluation differs from reads at its points")
 
 
 def arrays(place: Place, full: bool) -> list[Row]:
@@ -174,6 +202,7 @@ def arrays(place: Place, full: bool) -> list[Row]:
             torch.equal(first, pl.drift(pl.program(model, 3), 3600.0)(x)),
             "a realisation depends on earlier calls",
         )
+        require_points(model, x)
         numbers, moments = iter(range(10**6)), iter(range(10**6))
         weights = size * size
         rows = [
@@ -198,6 +227,11 @@ def arrays(place: Place, full: bool) -> list[Row]:
         if full:
             name = f"{SEQUENCE} programmings x {len(FULL_TIMES)} times, a read of {ROWS} samples"
             count = SEQUENCE * len(FULL_TIMES) * weights
+            read_once = place.layer(forward=once(24)).eval()
+            require_points(read_once, x)
+            together = median(lambda: many_points(read_once, x, SEQUENCE), device, repeats=3)
+            rows.append(Row(name + ", once, 24 bits, in evaluate", together, count, "weight"))
+            del read_once
             rows.append(Row(name, median(sequence, device, repeats=3), count, "weight"))
         rows += reads(place)
     exact = place.layer(forward=pl.IOParameters(is_perfect=True)).eval()
@@ -248,13 +282,17 @@ def steps(place: Place) -> list[Row]:
     found = []
     for low in (False, True) if device != "cpu" else (False,):
         beside = median(step_of(plain, low), device)
-        for modifier in ("add_normal", "noise_model"):
-            model = place.layer(modifier=modifier).train()
+        for modifier, forward in (
+            ("add_normal", pl.IOParameters()), ("noise_model", pl.IOParameters()),
+            ("add_normal", once(24)), ("noise_model", once(24)),
+        ):  # fmt: skip
+            model = place.layer(modifier=modifier, forward=forward).train()
             before = model[0].weight.detach().clone()
             step_of(model, low)()
             require(not torch.equal(before, model[0].weight), "a step changed nothing")
             ms = median(step_of(model, low), device)
-            name = f"hardware-aware step, {modifier}, {LARGE} samples"
+            reads = "" if forward == pl.IOParameters() else ", reads once, 24 bits"
+            name = f"hardware-aware step, {modifier}, {LARGE} samples{reads}"
             found.append(Row(name + ", bfloat16" * low, ms, size * size, "weight", beside))
     return found
 

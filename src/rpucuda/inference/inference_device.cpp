@@ -168,6 +168,7 @@ InferenceDevice::Seen InferenceDevice::seen(const Context &context, bool trainin
     return {realised_.data(), params_.modifier == Modifier::NoiseModel ? slices : nullptr};
   }
   if (isModified_) restoreScales(context);
+  makeWanted(context);
   return {wanted_.data(), nullptr};
 }
 
@@ -199,14 +200,22 @@ void InferenceDevice::normalise(const Context &context) {
     rowAbsMax(context, rowMajor<const float>(scale_.data(), 1, dSize_), range_.data());
     forEach(context, dSize_, Spreader{range_.data(), scale_.data()});
   }
-  forRows(context, dSize_, xSize_,
-          RowNormaliser{weights_.data(), scale_.data(), xSize_, wanted_.data()});
+  hasWanted_ = false;
   if (spansData()) takeSpans(context);
   restoreScales(context);
   dirty_ = false;
 }
 
+// Makes the weights in units of the scales, which not every training read takes.
+void InferenceDevice::makeWanted(const Context &context) {
+  if (hasWanted_) return;
+  forRows(context, dSize_, xSize_,
+          RowNormaliser{weights_.data(), scale_.data(), xSize_, wanted_.data()});
+  hasWanted_ = true;
+}
+
 void InferenceDevice::takeSpans(const Context &context) {
+  makeWanted(context);
   forEach(context, dSize_, RowSpan{matrix(wanted_), centre_.data(), half_.data()});
   const int64_t rows = params_.scaling_per == ScalingPer::Tile ? dSize_ : 1;
   forEach(context, dSize_ / rows, SpanMiddle{rows, centre_.data(), half_.data()});
@@ -236,14 +245,35 @@ void InferenceDevice::reserveArray(const Context &context) {
   if (isWindowed()) variance_.reserve(context, numbersOfRead());
 }
 
+// Takes the largest magnitude of each row, or of all rows where that is the scale of each.
+void InferenceDevice::takeLargest(const Context &context) {
+  const bool isScale = params_.scaling_quantile == 1.0f &&
+                       (params_.scaling_per == ScalingPer::Output ||
+                        params_.modifier_per == ScalingPer::Tile);
+  if (isScale) {
+    copy(context, rowMajor<const float>(scale_.data(), 1, dSize_),
+         rowMajor(largest_.data(), 1, dSize_));
+  } else {
+    rowAbsMax(context, matrix(weights_), largest_.data());
+  }
+}
+
 void InferenceDevice::modify(const Context &context) {
   reserveArray(context);
   const uint64_t number = trainingRead_;
   if (params_.modifier == Modifier::NoiseModel) {
+    makeWanted(context);
     const uint64_t programming = modifierProgramming(number);
     const ProgrammedPoint point{programming, modifierTime(number), 0, 0};
-    takeReference(context, point);
-    realiseCompensated(context, point, realised(), outFactor_.data());
+    const PointOfArray array{point, realised(), outFactor_.data()};
+    if (readsReference() && isRealisedAtOnce() && !isWindowed()) {
+      start_.reserve(context, cells());
+      const ProgrammedPoint start{programming, 0.0, 0, 0};
+      realisePoints(context, {{start, {start_.data(), nullptr, nullptr}, nullptr}, array});
+    } else {
+      takeReference(context, point);
+      realiseCompensated(context, array);
+    }
     setVariances(cellVariance());
   } else {
     restoreScales(context);
@@ -252,7 +282,7 @@ void InferenceDevice::modify(const Context &context) {
     if (params_.modifier_range > 0.0f) {
       forEach(context, dSize_, Filler{params_.modifier_range, largest_.data()});
     } else {
-      rowAbsMax(context, matrix(weights_), largest_.data());
+      takeLargest(context);
       if (params_.modifier_per == ScalingPer::Tile) {
         rowAbsMax(context, rowMajor<const float>(largest_.data(), 1, dSize_), range_.data());
         forEach(context, dSize_, Spreader{range_.data(), largest_.data()});

@@ -95,6 +95,13 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
     float *slices;
     float *variance;
   };
+  /// A point to be realised, and where the factors on its outputs go; null: its readout is the
+  /// reference of others.
+  struct PointOfArray {
+    ProgrammedPoint point;
+    RealisedArray to;
+    float *outFactor;
+  };
   /// The weights of a read, and of its slices; null, where it has none.
   struct Seen {
     const float *weights;
@@ -132,14 +139,17 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   void modify(const Context &context);
   bool isWindowed() const { return params_.read_window > 0.0f; }
   float *cellVariance() { return isWindowed() ? variance_.data() : nullptr; }
+  void takeLargest(const Context &context);
   double modifierTime(uint64_t number) const;
   void normalise(const Context &context);
+  void makeWanted(const Context &context);
   void takeSpans(const Context &context);
   const float *heldByCells(const Context &context);
   void takeQuantiles(const Context &context);
   void forwardMany(const Context &context, MatrixView<const float> x, MatrixView<float> y,
                    uint64_t firstSample);
   void begin(const Context &context, uint64_t number, uint64_t chip);
+  void startProgramming(const Context &context, uint64_t number, uint64_t chip);
   void writePulses(const Context &context, uint64_t number, uint64_t chip);
   void addWriteStatistics(const Context &context, Value::Map &values) const;
   void conductancesAt(const Context &context, const ProgrammedPoint &point, Conductances which,
@@ -154,9 +164,17 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   void realiseAt(const Context &context, const ProgrammedPoint &point, const RealisedArray &to);
   void readOut(const Context &context, const ProgrammedPoint &point, const RealisedArray &array,
                Buffer<double> &sums);
+  /// Whether factors on outputs compare readouts with one at time 0.
+  bool readsReference() const {
+    return params_.compensation == Compensation::Global ||
+           params_.compensation == Compensation::PerOutput;
+  }
   void takeReference(const Context &context, const ProgrammedPoint &point);
-  void realiseCompensated(const Context &context, const ProgrammedPoint &point,
-                          const RealisedArray &to, float *outFactor);
+  void compensate(const Context &context, const PointOfArray &array);
+  void realiseCompensated(const Context &context, const PointOfArray &array);
+  /// Whether the cells of all devices are realised by one functor.
+  bool isRealisedAtOnce() const { return !isInParts() && column_.empty() && !spansData(); }
+  void realisePoints(const Context &context, const std::vector<PointOfArray> &points);
   void moveTo(const Context &context, const ProgrammedPoint &point);
   void show(const ProgrammedPoint &point);
   void restoreScales(const Context &context);
@@ -219,8 +237,10 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   std::vector<ForwardBackwardPass> otherPasses_;  // of slices 1, 2, ..., if apart
   std::vector<AnalogRead> otherReadouts_;
   ScratchBuffer<float> plane_, slice_, sliceVariance_, pairs_;  // of one slice
+  ScratchBuffer<float> start_;  // a training read's array at time 0
   Status status_ = Status::Unprogrammed;
-  bool dirty_ = true;          // whether W changed since W / s was made
+  bool dirty_ = true;          // whether W changed since s was made
+  bool hasWanted_ = false;     // whether wanted_ holds W / s
   bool isModified_ = false;    // whether realised_ and outFactor_ are those of modifiedRead_
   uint64_t modifiedRead_ = 0;  // number of the training read that was made last
   uint64_t trainingRead_ = 0;  // number of the training read that backward reads belong to

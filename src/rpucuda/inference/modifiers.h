@@ -99,13 +99,18 @@ struct WeightModifier {
   PULSORA_HD void operator()(int64_t group) const {
     const auto block = static_cast<uint64_t>(group);
     const Normal8 z = normal8(draw(key, Purpose::WeightModifier, block, number, kNormalIndex));
+    int64_t row = 8 * group / cols;
+    int64_t col = 8 * group % cols;
     for (uint32_t half = 0; half < 2; ++half) {
-      const Philox4 round = draw(key, Purpose::WeightModifier, block, number, kRoundIndex + half);
-      const Philox4 drop = draw(key, Purpose::WeightModifier, block, number, kDropIndex + half);
+      Philox4 round{};
+      if (rule.stochastic)
+        round = draw(key, Purpose::WeightModifier, block, number, kRoundIndex + half);
+      Philox4 drop{};
+      if (rule.drop > 0.0f)
+        drop = draw(key, Purpose::WeightModifier, block, number, kDropIndex + half);
       for (uint32_t l = 0; l < 4; ++l) {
         const int64_t cell = 8 * group + 4 * half + l;
         if (cell >= cells) return;
-        const int64_t row = cell / cols;
         const float s = scale[row];
         const float clipped = pulsora::clamp(weights[cell], -s, s);
         const float w =
@@ -113,6 +118,9 @@ struct WeightModifier {
         const bool dropped = uniform(drop.v[l]) < rule.drop;
         const float seen = made ? made[cell] : w / s;
         to[cell] = dropped || !(s > 0.0f) ? 0.0f : seen;
+        if (++col < cols) continue;
+        col = 0;
+        ++row;
       }
     }
   }

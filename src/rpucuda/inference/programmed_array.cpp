@@ -44,8 +44,7 @@ void InferenceDevice::program(const Context &context, uint64_t number, uint64_t 
   measured_ = {};
   begin(context, number, chip);
   const ProgrammedPoint start{number, 0.0, 0, chip};
-  if (params_.compensation != Compensation::Global &&
-      params_.compensation != Compensation::PerOutput) {
+  if (!readsReference()) {
     moveTo(context, start);
     return;
   }
@@ -70,21 +69,26 @@ void InferenceDevice::programMeasured(const Context &context, const float *condu
   moveTo(context, {number, 0.0, 0, 0});
 }
 
-// Starts a programming of the present weights: scales, converters, and the reference of the
-// compensation.
+// Starts a programming of the present weights, and takes the reference of the compensation.
 void InferenceDevice::begin(const Context &context, uint64_t number, uint64_t chip) {
+  startProgramming(context, number, chip);
+  takeReference(context, {number, 0.0, 0, chip});
+}
+
+// Starts a programming of the present weights: scales and converters.
+void InferenceDevice::startProgramming(const Context &context, uint64_t number, uint64_t chip) {
   reserveArray(context);
   if (dirty_) {
     normalise(context);
   } else {
     restoreScales(context);
   }
+  makeWanted(context);
   useChip(context, chip);
   if (!isMeasured()) writePulses(context, number, chip);
   status_ = Status::Programmed;
   isModified_ = false;
   points_.clear();
-  takeReference(context, {number, 0.0, 0, chip});
 }
 
 void InferenceDevice::useChip(const Context &context, uint64_t chip) {
@@ -118,14 +122,22 @@ void InferenceDevice::programMany(const Context &context,
   manyFactors_.reserve(context, count * dSize_);
   if (isWindowed()) manyVariances_.reserve(context, count * numbers);
   measured_ = {};
-  for (int64_t r = 0; r < count; ++r) {
-    const ProgrammedPoint &point = points[static_cast<size_t>(r)];
-    if (r == 0 || point.number != points[static_cast<size_t>(r - 1)].number)
-      begin(context, point.number, point.chip);
-    float *seen = many_.data() + r * numbers;
-    const RealisedArray to{isApart() ? realised_.data() : seen, isApart() ? seen : nullptr,
-                           isWindowed() ? manyVariances_.data() + r * numbers : nullptr};
-    realiseCompensated(context, point, to, manyFactors_.data() + r * dSize_);
+  for (int64_t r = 0; r < count;) {
+    const ProgrammedPoint &first = points[static_cast<size_t>(r)];
+    startProgramming(context, first.number, first.chip);
+    std::vector<PointOfArray> all;
+    if (readsReference()) {
+      all.push_back({{first.number, 0.0, 0, first.chip}, realised(), nullptr});
+    } else {
+      takeReference(context, first);
+    }
+    for (; r < count && points[static_cast<size_t>(r)].number == first.number; ++r) {
+      float *seen = many_.data() + r * numbers;
+      const RealisedArray to{isApart() ? realised_.data() : seen, isApart() ? seen : nullptr,
+                             isWindowed() ? manyVariances_.data() + r * numbers : nullptr};
+      all.push_back({points[static_cast<size_t>(r)], to, manyFactors_.data() + r * dSize_});
+    }
+    realisePoints(context, all);
   }
   moveTo(context, points.back());
   points_ = points;
@@ -180,7 +192,7 @@ void InferenceDevice::keyReads(const ProgrammedPoint *point) {
 }
 
 void InferenceDevice::moveTo(const Context &context, const ProgrammedPoint &point) {
-  realiseCompensated(context, point, realised(), outFactor_.data());
+  realiseCompensated(context, {point, realised(), outFactor_.data()});
   show(point);
 }
 
@@ -284,18 +296,40 @@ void InferenceDevice::takeReference(const Context &context, const ProgrammedPoin
 }
 
 // Realises a point, and makes the factors on its outputs.
-void InferenceDevice::realiseCompensated(const Context &context, const ProgrammedPoint &point,
-                                         const RealisedArray &to, float *outFactor) {
+void InferenceDevice::realiseCompensated(const Context &context, const PointOfArray &array) {
+  realiseAt(context, array.point, array.to);
+  compensate(context, array);
+}
+
+// realiseCompensated() of points of one programming.
+void InferenceDevice::realisePoints(const Context &context,
+                                    const std::vector<PointOfArray> &points) {
+  if (!isRealisedAtOnce()) {
+    for (const PointOfArray &array : points) realiseCompensated(context, array);
+    return;
+  }
+  std::vector<TimedRealisation> readings;
+  for (const auto &[point, to, outFactor] : points) {
+    readings.push_back({point.time, realisation(point)});
+    readings.back().realisation.weights = to.weights;
+    readings.back().realisation.variance = to.variance;
+  }
+  realiseReadings(context, params_.noise_model, readings);
+  for (const PointOfArray &array : points) compensate(context, array);
+}
+
+// Makes the factors on the outputs of a realised array, or takes the reference of others.
+void InferenceDevice::compensate(const Context &context, const PointOfArray &array) {
   const Compensation rule = params_.compensation;
-  realiseAt(context, point, to);
-  if (rule != Compensation::None) readOut(context, point, to, sums_);
+  if (!array.outFactor) return readOut(context, array.point, array.to, reference_);
+  if (rule != Compensation::None) readOut(context, array.point, array.to, sums_);
   if (rule == Compensation::Global || rule == Compensation::ExactReference)
     sumRows(context, 3, dSize_, WeightedReadings{reference_.data(), sums_.data(), scale_.data()},
             weighted_.data());
   forEach(
       context, dSize_,
       OutputCompensation{rule, reference_.data(), sums_.data(), weighted_.data(),
-                         static_cast<double>(xSize_), scale_.data(), factor_.data(), outFactor});
+                         static_cast<double>(xSize_), scale_.data(), factor_.data(), array.outFactor});
 }
 
 std::vector<float> InferenceDevice::scales(const Context &context) {

@@ -110,6 +110,13 @@ std::vector<float> onHost(const Context &context, MatrixView<const float> matrix
 
 namespace detail {
 
+template <class T>
+bool isPacked(MatrixView<T> a) {
+  return a.colStride == 1 && (a.rowStride == a.cols || a.rows == 1) &&
+         reinterpret_cast<uintptr_t>(a.data) % sizeof(SixteenBytes) == 0 &&
+         static_cast<size_t>(a.size()) * sizeof(T) % sizeof(SixteenBytes) == 0;
+}
+
 template <class Src, class Dst>
 void copyElements(const Context &context, MatrixView<const Src> from, MatrixView<Dst> to) {
   PULSORA_CHECK(InputError, from.rows == to.rows && from.cols == to.cols, "copy: from is [",
@@ -125,6 +132,11 @@ void copyElements(const Context &context, MatrixView<const Src> from, MatrixView
     // Tiles whose two sides fit the first cache, if one side is read across its lines.
     constexpr int64_t kTile = 32;
     forEachByTiles(context, to.rows, to.cols, transposing ? kTile : to.cols, copier);
+  } else if (std::is_same_v<Src, Dst> && isPacked(from) && isPacked(to)) {
+    const auto bytes = to.size() * static_cast<int64_t>(sizeof(Dst));
+    forEach(context, bytes / static_cast<int64_t>(sizeof(SixteenBytes)),
+            MemoryCopier{reinterpret_cast<const SixteenBytes *>(from.data),
+                         reinterpret_cast<SixteenBytes *>(to.data)});
   } else if (!transposing) {
     forEach(context, to.size(), copier);
   } else if constexpr (kHasCuda) {

@@ -37,6 +37,19 @@ struct ElementCopier {
   PULSORA_HD void operator()(int64_t i) const { at(i / to.cols, i % to.cols); }
 };
 
+/// Sixteen bytes of any numbers.
+struct alignas(16) SixteenBytes {
+  uint32_t words[4];
+};
+
+/// A copy of memory, 16 bytes at a time.
+struct MemoryCopier {
+  const SixteenBytes *from;
+  SixteenBytes *to;
+
+  PULSORA_HD void operator()(int64_t i) const { to[i] = from[i]; }
+};
+
 /// Every pair of element types that elemcopy takes: each type to itself, and from and to float.
 // clang-format off
 #define PULSORA_FOR_EACH_COPY(Pair) \

@@ -49,10 +49,16 @@ struct CellEncoding {
 
   /// The target of device k for a weight, in [0, 1].
   PULSORA_HD float target(float w, int k) const {
-    const DeviceOfCell &d = device[k];
-    const float g = pulsora::clamp(pulsora::fma(d.slope, w, d.offset), 0.0f, 1.0f);
-    return pulsora::select(levels > 0.0f, pulsora::rint(g * levels) / levels, g);
+    const float g = continuousTarget(w, k);
+    return pulsora::select(levels > 0.0f, rounded(g), g);
   }
+  /// The target before it is rounded to a level.
+  PULSORA_HD float continuousTarget(float w, int k) const {
+    const DeviceOfCell &d = device[k];
+    return pulsora::clamp(pulsora::fma(d.slope, w, d.offset), 0.0f, 1.0f);
+  }
+  /// A target rounded to a level.
+  PULSORA_HD float rounded(float g) const { return pulsora::rint(g * levels) / levels; }
   /// The weight that these conductances stand for.
   PULSORA_HD float weight(const float *g) const {
     float w = constant;

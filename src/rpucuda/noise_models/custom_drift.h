@@ -46,13 +46,13 @@ struct CustomDrift : PowerLawOf<CustomDrift> {
     return p.programSigma(target);
   }
   PULSORA_HD static float nuMean(float target, const Params &p) {
-    return valueAt(p.nu_mean, placeOf(p.g, target / p.g_max));
+    return valueAt(p.nu_mean, placeOf(p.g, p.relative(target)));
   }
   PULSORA_HD static float nuStd(float target, const Params &p) {
-    return valueAt(p.nu_std, placeOf(p.g, target / p.g_max));
+    return valueAt(p.nu_std, placeOf(p.g, p.relative(target)));
   }
   PULSORA_HD static float readNoise(float programmed, const Params &p) {
-    return pcmReadNoise(programmed / p.g_max);
+    return pcmReadNoise(p.relative(programmed));
   }
 };
 

@@ -74,12 +74,12 @@ struct Exponential {
 
   PULSORA_HD static bool drifts(const Time &time) { return time.seconds > 0.0f; }
   PULSORA_HD static float programmed(float target, float xi, const Params &p) {
-    const float sigma = valueAt(p.sigma, placeOf(p.g, target / p.g_max));
+    const float sigma = valueAt(p.sigma, placeOf(p.g, p.relative(target)));
     return pulsora::max(pulsora::fma(p.prog_noise_scale * sigma, xi, target), 0.0f);
   }
   PULSORA_HD static float drifted(float target, float programmed, const DriftDraws &xi,
                                   const Time &time, const Params &p) {
-    const TablePlace place = placeOf(p.g, target / p.g_max);
+    const TablePlace place = placeOf(p.g, p.relative(target));
     const float spread = pulsora::exp(valueAt(p.tau_std, place) * xi.kept);
     const float rate = p.drift_scale * spread / valueAt(p.tau, place);
     const float left = pulsora::exp(-rate * time.seconds);
@@ -87,7 +87,7 @@ struct Exponential {
   }
   PULSORA_HD static float readSigma(float drifted, float programmed, const Time &,
                                     const Params &p) {
-    return p.read_noise_scale * drifted * valueAt(p.read_noise, placeOf(p.g, programmed / p.g_max));
+    return p.read_noise_scale * drifted * valueAt(p.read_noise, placeOf(p.g, p.relative(programmed)));
   }
   PULSORA_HD static float limited(float g, const Time &, const Params &) {
     return pulsora::max(g, 0.0f);

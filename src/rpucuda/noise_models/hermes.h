@@ -79,25 +79,25 @@ struct Hermes : PowerLawOf<Hermes> {
 
   PULSORA_HD static float programSigma(float target, const Params &p) {
     const Curves c = curvesOf(p);
-    const float g = target / p.g_max;
+    const float g = p.relative(target);
     return pulsora::polynomial(g, c.sigma[0], c.sigma[1], c.sigma[2], c.sigma[3]) *
            (p.g_max / c.gMaxReference);
   }
   PULSORA_HD static float nuMean(float target, const Params &p) {
-    const float g = target / p.g_max;
+    const float g = p.relative(target);
     const float kLog[4] = {-0.0387f, -0.0182f, 0.072f, 0.13f};
     return pulsora::select(g < 0.0945f, logCurve(g, kLog),
                            pulsora::polynomial(g, 0.0736f, -0.0126f, -0.0436f));
   }
   PULSORA_HD static float nuStd(float target, const Params &p) {
     const Curves c = curvesOf(p);
-    const float g = target / p.g_max;
+    const float g = p.relative(target);
     return pulsora::select(g < c.stdSplit, logCurve(g, c.stdLog),
                            pulsora::polynomial(g, c.stdPoly[0], c.stdPoly[1], c.stdPoly[2]));
   }
   PULSORA_HD static float readNoise(float programmed, const Params &p) {
     const Curves c = curvesOf(p);
-    const float g = programmed / p.g_max;
+    const float g = p.relative(programmed);
     return pulsora::select(
         g < c.readSplit, logCurve(g, c.readLog),
         pulsora::polynomial(g, c.readPoly[0], c.readPoly[1], c.readPoly[2], c.readPoly[3]));

@@ -25,13 +25,17 @@
 //     static double ageOf(double t, const Params &);            // of the device, for its 1/f noise
 //   };
 //
-// Two members are optional; a realisation on a CPU is faster with them, and has the same bits:
+// Three members are optional; realisations are faster with them, and have the same bits:
 //
 //     static bool drifts(const Time &);        // false: drifted() is `programmed` for all devices
 //     void Params::usual(const Visit &visit);  // visit(length, usual) for the lengths of loops,
 //                                              // which have code of their own if all are usual
+//     struct Kept { ... };                     // what a device keeps over time, with
+//     static Kept kept(float target, float programmed, float xi, const Params &);
+//     static float drifted(const Kept &, float programmed, const Time &);  // without new draws
+//     static float readSigma(const Kept &, float drifted, const Time &, const Params &);
 //
-// Functions of a device and both of these are PULSORA_HD. Conductances are in uS, times
+// Functions of a device and these are PULSORA_HD. Conductances are in uS, times
 // in s since the end of programming; xi is standard normal. power_law.h and shift.h have the two
 // laws of which most models are instances. A line in cmake/noise_models.cmake registers a model,
 // and so does registerNoiseSource() (runtime/device_source.h) while a program runs.
@@ -57,7 +61,7 @@ struct NoiseParams {
   template <class Visitor>
   static void fields(Visitor &f) {
     using P = NoiseParams;
-    f(&P::g_max, "g_max", Range{0.0, kLargestSetting, true, false}, "uS",
+    f(&P::g_max, "g_max", between(1e-9, kLargestSetting), "uS",
       "Largest conductance of a device.");
     f(&P::g_min, "g_min", between(0.0, kLargestSetting), "uS",
       "Smallest conductance of a device; below g_max.");
@@ -68,6 +72,9 @@ struct NoiseParams {
     f(&P::drift_scale, "drift_scale", between(0.0, kLargestSetting), "",
       "Factor on the drift; 0 keeps the programmed conductance.");
   }
+
+  /// A conductance relative to g_max; 0 if it is below 2^-64.
+  PULSORA_HD float relative(float g) const { return pulsora::ratio(g, g_max); }
 
   template <class Check>
   void check(const Check &c) const {
@@ -103,15 +110,22 @@ struct DeviceReading {
   float sigma;
 };
 
-/// The reading of a device that drifted from `programmed` to `drifted`, with the normal `xi` of its
-/// read noise. The share `frozen` of the standard deviation of that noise belongs to the
-/// conductance.
+/// The reading of a device that drifted to `drifted`, with read noise of standard deviation `sigma`
+/// and its normal `xi`. The share `frozen` of the standard deviation belongs to the conductance.
+template <class Model>
+PULSORA_HD DeviceReading readingWith(float drifted, float sigma, float xi,
+                                     const typename Model::Time &time,
+                                     const typename Model::Params &p, float frozen) {
+  return {Model::limited(pulsora::fma(frozen * sigma, xi, drifted), time, p), sigma};
+}
+
+/// The reading of a device that drifted from `programmed` to `drifted`.
 template <class Model>
 PULSORA_HD DeviceReading readingOfDrifted(float drifted, float programmed, float xi,
                                           const typename Model::Time &time,
                                           const typename Model::Params &p, float frozen) {
   const float sigma = Model::readSigma(drifted, programmed, time, p);
-  return {Model::limited(pulsora::fma(frozen * sigma, xi, drifted), time, p), sigma};
+  return readingWith<Model>(drifted, sigma, xi, time, p, frozen);
 }
 
 /// The reading of a device that was programmed from `target` to `programmed`.

@@ -31,15 +31,15 @@ struct PcmParams : PowerLawParams {
     requireSpread(c, "prog_coeff", [&](float g) { return polynomialOf(prog_coeff, g); });
   }
   PULSORA_HD float programSigma(float target) const {
-    return polynomialOf(prog_coeff, target / g_max) * (g_max / prog_coeff_g_max_reference);
+    return polynomialOf(prog_coeff, relative(target)) * (g_max / prog_coeff_g_max_reference);
   }
 };
 
 /// Q of phase-change memory for a programmed conductance g relative to g_max. Below g = 2e-5 the
 /// power is less than 0.001; to bound g there saves the slow arithmetic of subnormal numbers.
 PULSORA_HD float pcmReadNoise(float g) {
-  const float power = pulsora::pow(pulsora::max(g, 2e-5f), 0.65f);
-  return pulsora::min(0.0088f / pulsora::max(power, 0.001f), 0.2f);
+  const float power = pulsora::powOfNormal(pulsora::max(g, 2e-5f), 0.65f);
+  return pulsora::min(pulsora::quotientOfNormal(0.0088f, pulsora::max(power, 0.001f)), 0.2f);
 }
 
 /// Phase-change memory as measured by Nandakumar et al.
@@ -59,7 +59,7 @@ struct PCMLike : PowerLawOf<PCMLike> {
     return p.programSigma(target);
   }
   PULSORA_HD static float logOf(float target, const Params &p) {
-    return pulsora::log(pulsora::max(target / p.g_max, 1e-7f));
+    return pulsora::logOfNormal(pulsora::max(p.relative(target), 1e-7f));
   }
   PULSORA_HD static float nuMean(float target, const Params &p) {
     return pulsora::clamp(pulsora::fma(-0.0155f, logOf(target, p), 0.0244f), 0.049f, 0.1f);
@@ -68,7 +68,7 @@ struct PCMLike : PowerLawOf<PCMLike> {
     return pulsora::clamp(pulsora::fma(-0.0125f, logOf(target, p), -0.0059f), 0.008f, 0.045f);
   }
   PULSORA_HD static float readNoise(float programmed, const Params &p) {
-    return pcmReadNoise(programmed / p.g_max);
+    return pcmReadNoise(p.relative(programmed));
   }
 };
 

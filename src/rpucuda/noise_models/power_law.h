@@ -75,14 +75,31 @@ struct PowerLawOf {
     const float nu = pulsora::fma(Curves::nuStd(target, p), xi, Curves::nuMean(target, p));
     return p.drift_scale * pulsora::abs(nu);
   }
+
+  /// What a device keeps over time: nu and Q.
+  struct Kept {
+    float exponent;
+    float readNoise;
+  };
+  template <class P>
+  PULSORA_HD static Kept kept(float target, float programmed, float xi, const P &p) {
+    return {exponent(target, xi, p), Curves::readNoise(programmed, p)};
+  }
+  PULSORA_HD static float drifted(const Kept &kept, float programmed, const Time &time) {
+    return programmed * pulsora::exp(-kept.exponent * time.logRatio);
+  }
+  template <class P>
+  PULSORA_HD static float readSigma(const Kept &kept, float drifted, const Time &time, const P &p) {
+    return p.read_noise_scale * drifted * kept.readNoise * time.readGrowth;
+  }
   template <class P>
   PULSORA_HD static float drifted(float target, float programmed, const DriftDraws &xi,
                                   const Time &time, const P &p) {
-    return programmed * pulsora::exp(-exponent(target, xi.kept, p) * time.logRatio);
+    return drifted(Kept{exponent(target, xi.kept, p), 0.0f}, programmed, time);
   }
   template <class P>
   PULSORA_HD static float readSigma(float drifted, float programmed, const Time &time, const P &p) {
-    return p.read_noise_scale * drifted * Curves::readNoise(programmed, p) * time.readGrowth;
+    return readSigma(Kept{0.0f, Curves::readNoise(programmed, p)}, drifted, time, p);
   }
   template <class P>
   PULSORA_HD static float limited(float g, const Time &, const P &) {
@@ -137,16 +154,16 @@ struct PowerLaw : PowerLawOf<PowerLaw> {
   };
 
   PULSORA_HD static float programSigma(float target, const Params &p) {
-    return valueAt(p.sigma, placeOf(p.g, target / p.g_max));
+    return valueAt(p.sigma, placeOf(p.g, p.relative(target)));
   }
   PULSORA_HD static float nuMean(float target, const Params &p) {
-    return valueAt(p.nu_mean, placeOf(p.g, target / p.g_max));
+    return valueAt(p.nu_mean, placeOf(p.g, p.relative(target)));
   }
   PULSORA_HD static float nuStd(float target, const Params &p) {
-    return valueAt(p.nu_std, placeOf(p.g, target / p.g_max));
+    return valueAt(p.nu_std, placeOf(p.g, p.relative(target)));
   }
   PULSORA_HD static float readNoise(float programmed, const Params &p) {
-    return valueAt(p.read_noise, placeOf(p.g, programmed / p.g_max));
+    return valueAt(p.read_noise, placeOf(p.g, p.relative(programmed)));
   }
 };
 

@@ -33,7 +33,7 @@ struct ReRamWan2022 : ShiftOf<ReRamWan2022> {
   static FloatList times(const Params &) { return listOf(1.0f, 86400.0f, 172800.0f); }
   static bool extrapolates(const Params &p) { return p.extrapolate; }
   PULSORA_HD static float sigma(float target, int time, const Params &p) {
-    const float g = target / p.g_max;
+    const float g = p.relative(target);
     const float second = pulsora::polynomial(g, 0.348f, 16.030f, -43.853f, 45.393f, -16.815f);
     const float day = pulsora::polynomial(g, 0.701f, 22.086f, -50.773f, 47.095f, -16.458f);
     const float twoDays = pulsora::polynomial(g, 0.782f, 20.274f, -43.507f, 37.062f, -11.934f);

@@ -39,12 +39,26 @@ void realiseAs(const Context &context, const NoiseModelParams &model, double tim
   forEach(context, groups, functor);
 }
 
-template <class... Models>
-void realiseAny(TypeList<Models...>, const Context &context, const NoiseModelParams &model,
-                double time, const Realisation &realisation) {
+template <class Model>
+void realiseReadingsAs(const Context &context, const NoiseModelParams &model,
+                       const std::vector<TimedRealisation> &readings) {
+  const auto &params = model.as<typename Model::Params>();
+  RealiseReadings<Model> functor{{readings.front().realisation, params, {}}, 0, {}};
+  for (size_t i = 0; i < readings.size(); ++i) {
+    const auto &[time, r] = readings[i];
+    functor.readings[functor.count++] =
+        Realise<Model>{r, params, Model::timeOf(time, params)}.reading();
+    if (functor.count < RealiseReadings<Model>::kMost && i + 1 < readings.size()) continue;
+    forEach(context, functor.work.r.groups(), functor);
+    functor.count = 0;
+  }
+}
+
+/// Calls call(OneType<Model>) for the type of a model that was compiled with the library.
+template <class... Models, class Call>
+void withModel(TypeList<Models...>, const NoiseModelParams &model, const Call &call) {
   const auto tryModel = [&](auto tag) {
-    using Model = typename decltype(tag)::Type;
-    if (model.model().name == Model::kName) realiseAs<Model>(context, model, time, realisation);
+    if (model.model().name == decltype(tag)::Type::kName) call(tag);
   };
   (tryModel(OneType<Models>{}), ...);
 }
@@ -83,7 +97,22 @@ void realise(const Context &context, const NoiseModelParams &model, double time,
              const Realisation &realisation) {
   if (realisation.cells == 0) return;
   if (model.model().kernels) return realiseFromSource(context, model, time, realisation);
-  realiseAny(AllNoiseModels{}, context, model, time, realisation);
+  withModel(AllNoiseModels{}, model, [&](auto tag) {
+    realiseAs<typename decltype(tag)::Type>(context, model, time, realisation);
+  });
+}
+
+void realiseReadings(const Context &context, const NoiseModelParams &model,
+                     const std::vector<TimedRealisation> &readings) {
+  if (readings.empty() || readings.front().realisation.cells == 0) return;
+  const bool isSeveral = readings.size() > 1 && readings.front().realisation.isOfPairs();
+  if (context.onCpu() || model.model().kernels || !isSeveral) {
+    for (const auto &[time, realisation] : readings) realise(context, model, time, realisation);
+    return;
+  }
+  withModel(AllNoiseModels{}, model, [&](auto tag) {
+    realiseReadingsAs<typename decltype(tag)::Type>(context, model, readings);
+  });
 }
 
 }  // namespace pulsora

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "core/context.h"
 #include "core/isa.h"
@@ -23,5 +24,16 @@ void realiseGroups(const Realise<Model> &realise, int64_t begin, int64_t end);
 /// Makes a realisation `time` seconds after programming, on the context's backend.
 void realise(const Context &context, const NoiseModelParams &model, double time,
              const Realisation &realisation);
+
+/// A realisation, and its time in s after programming.
+struct TimedRealisation {
+  double time;
+  Realisation realisation;
+};
+
+/// Makes several readings of one programming: realisations that differ in what CellReading holds,
+/// alone. On a GPU, what does not depend on the time is made once for eight of them.
+void realiseReadings(const Context &context, const NoiseModelParams &model,
+                     const std::vector<TimedRealisation> &readings);
 
 }  // namespace pulsora

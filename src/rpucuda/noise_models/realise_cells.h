@@ -4,6 +4,7 @@
 
 #include "noise_models/cell_encoding.h"
 #include "noise_models/noise_model.h"
+#include "noise_models/usual_lengths.h"
 #include "numerics/random.h"
 
 // The work of a realisation: targets of devices become the conductances and weights that reads see.
@@ -12,6 +13,8 @@
 namespace pulsora {
 
 struct ProgrammedPoint;
+template <class Model, bool kUsual>
+class PairsOfBlock;
 
 /// Indices of draws with purpose Program: programming errors and read noise; which devices are
 /// stuck, four to a block.
@@ -55,7 +58,22 @@ struct Realisation {
     while (count % 2 == 0 && count / 2 * cell.devices % 8 == 0) count /= 2;
     return count;
   }
+  /// Whether the weights of cells of two devices are wanted, for which there is faster code.
+  PULSORA_HD bool isOfPairs() const {
+    return cell.devices == 2 && which == Conductances::Now && !conductances;
+  }
   int64_t groups() const { return (cells + cellsOfGroup() - 1) / cellsOfGroup(); }
+};
+
+/// A reading of programmed cells: its time, what it draws, and where its results go.
+template <class Model>
+struct CellReading {
+  RandomKey key;
+  typename Model::Time time;
+  float frozen;
+  float fresh;
+  float *weights;
+  float *variance;
 };
 
 /// Makes the weights and conductances of a group of cells, eight devices at a time: a block of
@@ -67,6 +85,20 @@ struct Realise {
   typename Model::Time time;
 
   PULSORA_HD void operator()(int64_t group) const {
+    if (!r.isOfPairs()) return makeDevices(group);
+    if (lengthsAreUsual(p)) {
+      PairsOfBlock<Model, true>(*this, group).read(reading());
+    } else {
+      PairsOfBlock<Model, false>(*this, group).read(reading());
+    }
+  }
+
+  /// The reading of this realisation.
+  PULSORA_HD CellReading<Model> reading() const {
+    return {r.keys.reading, time, r.frozen, r.fresh, r.weights, r.variance};
+  }
+  /// Makes a group of any encoding, a device after the other.
+  PULSORA_HD void makeDevices(int64_t group) const {
     const int64_t cells = r.cellsOfGroup();
     const int devices = r.cell.devices;
     const int64_t blocks = cells * devices / 8;
@@ -85,7 +117,7 @@ struct Realise {
         if (cell >= r.cells) break;
         if (r.conductances) r.conductances[cell * devices + k] = g[l];
         weight = weightWith(k, g[l], weight);
-        variance = varianceWith(k, sigma[l], variance);
+        variance = varianceWith(k, r.fresh * sigma[l], variance);
         if (++k < devices) continue;
         if (r.weights) r.weights[cell] = weight;
         if (r.variance) r.variance[cell] = variance;
@@ -98,17 +130,21 @@ struct Realise {
   }
 
   /// The target in uS of device k of a cell for a weight.
-  PULSORA_HD float targetOf(float w, int k) const {
-    return pulsora::fma(r.cell.target(w, k), p.g_max - p.g_min, p.g_min);
+  PULSORA_HD float targetOf(float w, int k) const { return conductanceOf(r.cell.target(w, k)); }
+  /// The conductance in uS of a target in [0, 1].
+  PULSORA_HD float conductanceOf(float target) const {
+    return pulsora::fma(target, p.g_max - p.g_min, p.g_min);
   }
   /// The weight of a cell's devices up to device k, of conductance g, where `weight` is that of the
   /// devices before.
   PULSORA_HD float weightWith(int k, float g, float weight) const {
-    return pulsora::fma(r.cell.device[k].share, (g - p.g_min) / (p.g_max - p.g_min), weight);
+    return pulsora::fma(r.cell.device[k].share, pulsora::ratio(g - p.g_min, p.g_max - p.g_min),
+                        weight);
   }
-  /// The variance of the weight that each read draws, likewise; `sigma` is that of device k's read.
+  /// The variance of the weight that each read draws, likewise; `sigma` is the standard deviation
+  /// that device k has in it.
   PULSORA_HD float varianceWith(int k, float sigma, float variance) const {
-    const float spread = r.cell.device[k].share * (r.fresh * sigma / (p.g_max - p.g_min));
+    const float spread = r.cell.device[k].share * (sigma / (p.g_max - p.g_min));
     return pulsora::fma(spread, spread, variance);
   }
   /// `device` where a random word does not make it stuck; else its stuck value for each end.
@@ -120,7 +156,34 @@ struct Realise {
   /// Whether devices may be stuck.
   PULSORA_HD bool sticks() const { return r.stuckLow + r.stuckHigh > 0.0f; }
 
+  /// Takes the conductances of stuck devices of a block, and that they have no read noise.
+  PULSORA_HD void stickDevices(uint64_t block, float *g, float *sigma) const {
+    for (uint32_t half = 0; half < 2; ++half) {
+      const Philox4 words = draw(r.keys.chip, Purpose::Program, block, 0, kStuckIndex + half);
+      for (uint32_t l = 0; l < 4; ++l) {
+        const uint32_t at = 4 * half + l;
+        g[at] = stuck(words.v[l], g[at], p.g_min, p.g_max);
+        sigma[at] = stuck(words.v[l], sigma[at], 0.0f, 0.0f);
+      }
+    }
+  }
+
+  /// The measured conductance of a device, or its target beyond the last device.
+  PULSORA_HD float measured(int64_t device, float target) const {
+    return device < r.cells * r.cell.devices ? r.measured[device] : target;
+  }
+  /// The normals of a block of eight devices.
+  PULSORA_HD Normal8 normals(RandomKey key, Purpose purpose, uint64_t block) const {
+    return normal8(draw(key, purpose, block, r.number, kErrorIndex));
+  }
+
  private:
+  /// The programmed conductance of a device of the cells.
+  PULSORA_HD float programmed(int64_t device, float target, float xi) const {
+    if (r.measured) return measured(device, target);
+    return r.exact ? target : Model::programmed(target, xi, p);
+  }
+
   /// Targets in uS of eight devices from device k of a cell on.
   PULSORA_HD void targets(int64_t cell, int k, float *target) const {
     for (int l = 0; l < 8; ++l) {
@@ -130,12 +193,6 @@ struct Realise {
       cell += last ? 1 : 0;
       k = last ? 0 : k + 1;
     }
-  }
-
-  /// The programmed conductance of a device of the cells.
-  PULSORA_HD float programmed(int64_t device, float target, float xi) const {
-    if (r.measured) return device < r.cells * r.cell.devices ? r.measured[device] : target;
-    return r.exact ? target : Model::programmed(target, xi, p);
   }
 
   /// Conductances of the eight devices of a block, from device `first` of the cells on, and the
@@ -161,20 +218,7 @@ struct Realise {
         sigma[l] = seen.sigma;
       }
     }
-    if (sticks()) {
-      for (uint32_t half = 0; half < 2; ++half) {
-        const Philox4 words = draw(r.keys.chip, Purpose::Program, block, 0, kStuckIndex + half);
-        for (uint32_t l = 0; l < 4; ++l) {
-          const uint32_t at = 4 * half + l;
-          g[at] = stuck(words.v[l], g[at], p.g_min, p.g_max);
-          sigma[at] = stuck(words.v[l], sigma[at], 0.0f, 0.0f);
-        }
-      }
-    }
-  }
-
-  PULSORA_HD Normal8 normals(RandomKey key, Purpose purpose, uint64_t block) const {
-    return normal8(draw(key, purpose, block, r.number, kErrorIndex));
+    if (sticks()) stickDevices(block, g, sigma);
   }
 };
 
@@ -189,3 +233,5 @@ struct NoiseKernels {
 };
 
 }  // namespace pulsora
+
+#include "noise_models/realise_pairs.h"

@@ -6,6 +6,7 @@
 
 #include "core/isa.h"
 #include "noise_models/realise_cells.h"
+#include "noise_models/usual_lengths.h"
 #include "numerics/philox_batch.h"
 
 // Realise for 16 groups at a time, in translation units compiled per instruction set. A lane is a
@@ -14,20 +15,6 @@
 
 namespace pulsora {
 namespace detail {
-
-struct IsUsual {
-  bool *all;
-  PULSORA_HD void operator()(int number, int usual) const { *all = *all && number == usual; }
-};
-struct SetUsual {
-  PULSORA_HD void operator()(int &number, int usual) const { number = usual; }
-};
-
-template <class Params, class = void>
-struct HasUsual : std::false_type {};
-template <class Params>
-struct HasUsual<Params, std::void_t<decltype(std::declval<Params &>().usual(SetUsual{}))>>
-    : std::true_type {};
 
 template <class Model, class = void>
 struct HasDrifts : std::false_type {};
@@ -60,7 +47,7 @@ class RealiseLanes {
       for (int64_t group = begin; group < end; ++group) work(group);
       return;
     }
-    const bool usual = isUsual(work.p);
+    const bool usual = lengthsAreUsual(work.p);
     for (int64_t first = begin; first < end; first += kLanes) {
       const RealiseLanes lanes(work, usual, first, end - first < kLanes ? end - first : kLanes);
       if (r.cell.devices == 2) {
@@ -76,12 +63,6 @@ class RealiseLanes {
  private:
   PULSORA_HD RealiseLanes(const Realise<Model> &work, bool usual, int64_t first, int64_t groups)
       : work_(work), r_(work.r), usual_(usual), first_(first), groups_(groups) {}
-
-  static bool isUsual(Params p) {
-    bool usual = detail::HasUsual<Params>::value;
-    if constexpr (detail::HasUsual<Params>::value) p.usual(detail::IsUsual{&usual});
-    return usual;
-  }
 
   /// Makes the cells of the lanes. The numbers of cells of a group and of devices of a cell may be
   /// known to the compiler; else they are 0.
@@ -125,7 +106,8 @@ class RealiseLanes {
         if (r_.variance) {
           for (int i = 0; i < kLanes; ++i) {
             const float before = k == 0 ? 0.0f : variance[cell][i];
-            variance[cell][i] = work_.varianceWith(k, sigma[l * kLanes + i], before);
+            variance[cell][i] =
+                work_.varianceWith(k, r_.fresh * sigma[l * kLanes + i], before);
           }
         }
         if (r_.conductances) {
@@ -165,8 +147,8 @@ class RealiseLanes {
   template <bool kUsual>
   __attribute__((noinline)) void devicesOf(int block, int blocks, const Devices &target, Devices &g,
                                            Devices &sigma) const {
-    Params p = work_.p;
-    if constexpr (kUsual && detail::HasUsual<Params>::value) p.usual(detail::SetUsual{});
+    const LoopParams<Params, kUsual> loop{work_.p};
+    const Params &p = loop.p;
     for (int i = 0; i < kDevices; ++i) {
       g[i] = target[i];
       sigma[i] = 0.0f;

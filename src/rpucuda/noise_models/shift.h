@@ -164,10 +164,10 @@ struct Shift : ShiftOf<Shift> {
   static FloatList times(const Params &p) { return p.times; }
   static bool extrapolates(const Params &p) { return p.extrapolate; }
   PULSORA_HD static float sigma(float target, int time, const Params &p) {
-    return valueAt(p.sigma, placeOf(p.g, target / p.g_max), time * p.g.count);
+    return valueAt(p.sigma, placeOf(p.g, p.relative(target)), time * p.g.count);
   }
   PULSORA_HD static float shift(float target, int time, const Params &p) {
-    return valueAt(p.shift, placeOf(p.g, target / p.g_max), time * p.g.count);
+    return valueAt(p.shift, placeOf(p.g, p.relative(target)), time * p.g.count);
   }
 };
 

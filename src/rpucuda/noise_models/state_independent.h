@@ -43,7 +43,7 @@ struct StateIndependent : PowerLawOf<StateIndependent> {
   };
 
   PULSORA_HD static float programSigma(float target, const Params &p) {
-    return polynomialOf(p.prog_coeff, target / p.g_max);
+    return polynomialOf(p.prog_coeff, p.relative(target));
   }
   PULSORA_HD static float nuMean(float, const Params &p) { return p.drift_nu_mean; }
   PULSORA_HD static float nuStd(float, const Params &p) { return p.drift_nu_std; }

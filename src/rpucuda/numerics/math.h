@@ -74,6 +74,27 @@ PULSORA_HD float sqrtOfNormal(float x) {
 #endif
 }
 
+/// x / y for 2^-60 <= abs(y) <= 2^60 and abs(x) <= 2^60 that is 0 or at least 2^-100, with the bits
+/// of a division but for the sign of zero. On a GPU these are the instructions of `/` without its
+/// branch: a quotient corrected by the exact remainder (Markstein, IBM J. Res. Dev. 34:111, 1990).
+PULSORA_HD float quotientOfNormal(float x, float y) {
+#if PULSORA_DEVICE_CODE
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(y));
+  inverse = fma(fma(-y, inverse, 1.0F), inverse, inverse);
+  const float quotient = x * inverse;
+  return fma(fma(-y, quotient, x), inverse, quotient);
+#else
+  return x / y;
+#endif
+}
+
+/// x / y for 2^-39 <= y <= 2^60; 0 if abs(x) < 2^-64 y, so that quotientOfNormal() may make it.
+PULSORA_HD float ratio(float x, float y) {
+  const float magnitude = bitCast<float>(bitCast<uint32_t>(x) & 0x7FFFFFFFU);
+  return quotientOfNormal(magnitude < y * 0x1p-64F ? 0.0F : x, y);
+}
+
 /// Largest integer <= x.
 PULSORA_HD float floor(float x) {
 #if PULSORA_DEVICE_CODE
@@ -189,21 +210,20 @@ constexpr float kRoundShift = 0x1.8p23F;
 /// 2^n for -126 <= n <= 127.
 PULSORA_HD float exp2Int(int32_t n) { return bitCast<float>(static_cast<uint32_t>(n + 127) << 23); }
 
-/// ln(x (1 + relative)) for finite x > 0 and abs(relative) < 2^-22; relative error of hi + lo
-/// below 4.1e-9.
-PULSORA_HD FloatPair logPair(float x, float relative) {
-  const bool tiny = x < 0x1p-126F;
-  const uint32_t bits = bitCast<uint32_t>(tiny ? x * 0x1p23F : x) + (0x3F800000U - 0x3F3504F3U);
-  const float exponent =
-      static_cast<float>(static_cast<int32_t>(bits >> 23) - 127) - (tiny ? 23.0F : 0.0F);
+/// ln(2^power x (1 + relative)) for normal x > 0 and abs(relative) < 2^-22; relative error of hi +
+/// lo below 4.1e-9.
+PULSORA_HD FloatPair logPairOfNormal(float x, float power, float relative) {
+  const uint32_t bits = bitCast<uint32_t>(x) + (0x3F800000U - 0x3F3504F3U);
+  const float exponent = static_cast<float>(static_cast<int32_t>(bits >> 23) - 127) + power;
   const float m = bitCast<float>((bits & 0x007FFFFFU) + 0x3F3504F3U);  // in [sqrt(1/2), sqrt(2))
   // ln m = 2 artanh(s), s = (m - 1) / (m + 1) in [-0.1716, 0.1716], s and m + 1 carried in two
   // parts each.
   const float numerator = m - 1.0F;
   const float denominator = m + 1.0F;
   const float denominatorLo = m - (denominator - 1.0F);
-  const float s = numerator / denominator;
-  const float sLo = fma(-s, denominatorLo, fma(-s, denominator, numerator)) / denominator;
+  const float s = quotientOfNormal(numerator, denominator);
+  const float sLo =
+      quotientOfNormal(fma(-s, denominatorLo, fma(-s, denominator, numerator)), denominator);
   const float z = s * s;
   // (2 artanh(s) - 2 s) / s^3 on z in [0, 0.02944], relative error of the logarithm 5e-12.
   const float series =
@@ -214,6 +234,12 @@ PULSORA_HD FloatPair logPair(float x, float relative) {
   const float small = lost + fma(exponent, kLn2Lo, fma(s * z, series, fma(2.0F, sLo, relative)));
   const float hi = sum + small;
   return {hi, (sum - hi) + small};
+}
+
+/// ln(x (1 + relative)) for finite x > 0, likewise.
+PULSORA_HD FloatPair logPair(float x, float relative) {
+  const bool tiny = x < 0x1p-126F;
+  return logPairOfNormal(tiny ? x * 0x1p23F : x, tiny ? -23.0F : 0.0F, relative);
 }
 
 /// exp(x) = 2^n (1 + p).
@@ -248,6 +274,9 @@ PULSORA_HD float log(float x) {
   const float special = x == 0.0F ? -kInfinity : (x > 0.0F ? x : kNaN);
   return x > 0.0F && x < kInfinity ? value : special;
 }
+
+/// log(x) of a normal x > 0, with its bits, in fewer instructions.
+PULSORA_HD float logOfNormal(float x) { return detail::logPairOfNormal(x, 0.0F, 0.0F).hi; }
 
 /// ln(1 + x), accurate near 0. log1p(-1) = -inf, NaN below. Max ulp 0.66.
 PULSORA_HD float log1p(float x) {
@@ -293,6 +322,14 @@ PULSORA_HD float pow(float x, float y) {
   const float value = detail::joinExp(detail::expParts(clamp(exponent, -104.0F, 89.0F), lo));
   const float defined = x >= 0.0F ? value : kNaN;
   return y == 0.0F || x == 1.0F ? 1.0F : defined;
+}
+
+/// pow(x, y) of a normal x > 0 for abs(y ln x) <= 87, with its bits, in fewer instructions.
+PULSORA_HD float powOfNormal(float x, float y) {
+  const FloatPair logX = detail::logPairOfNormal(x, 0.0F, 0.0F);
+  const float exponent = y * logX.hi;
+  const auto [p, n] = detail::expParts(exponent, fma(y, logX.hi, -exponent) + y * logX.lo);
+  return bitCast<float>(bitCast<uint32_t>(1.0F + p) + (static_cast<uint32_t>(n) << 23));
 }
 
 /// Hyperbolic tangent. Max ulp 2.52.

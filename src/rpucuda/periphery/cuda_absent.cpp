@@ -1,6 +1,7 @@
 // The GPU functions of periphery/ for a build without CUDA; CMake compiles this file only then.
 
 #include "core/has_cuda.h"
+#include "periphery/one_hot_sums.h"
 #include "periphery/read_kernels.h"
 
 namespace pulsora {
@@ -29,6 +30,7 @@ void cudaReadGroups(const Context &, const PlainRead &, const PlainRead &, const
                     Buffer<uint32_t> &) {
   throwWithoutCuda();
 }
+void cudaSumOneHot(const Context &, const OneHotRead &, double *) { throwWithoutCuda(); }
 void cudaReserveMarks(const Context &, int64_t, Buffer<uint32_t> &) { throwWithoutCuda(); }
 void cudaReadBeside(const Context &, const PlainRead &, const PlainRead &) { throwWithoutCuda(); }
 void cudaConvertBeside(const Context &, const InputStage &, const PlainRead &, const PlainRead &) {

@@ -36,14 +36,20 @@ struct OneHotRead {
   }
   /// The reading of an output while line j is driven.
   PULSORA_HD float operator()(int64_t line, int64_t j) const {
-    const float u = driven(j);
-    const float w = weights(line, j);
-    const bool given = variances.data != nullptr;
-    const LineSums in[2] = {sumsOfOne(w, u, lateness(j, weights.cols), noiseOfMagnitude, given,
-                                      given ? variances(line, j) : 0.0f),
-                            {}};
-    const OutputDraws draws[2] = {drawsOf(line, j), {}};
-    const LineSpread spread = spreadOf(output, line);
+    const float variance = hasVariances() ? variances(line, j) : 0.0f;
+    const LineSums sums = sumsOf(weights(line, j), driven(j), lateness(j, weights.cols), variance);
+    return reading(sums, spreadOf(output, line), drawsOf(line, j));
+  }
+  PULSORA_HD bool hasVariances() const { return variances.data != nullptr; }
+  /// The sums of a line whose cell of weight w is driven by u.
+  PULSORA_HD LineSums sumsOf(float w, float u, float late, float variance) const {
+    return sumsOfOne(w, u, late, noiseOfMagnitude, hasVariances(), variance);
+  }
+  /// The reading of a line from its sums.
+  PULSORA_HD float reading(const LineSums &sums, const LineSpread &spread,
+                           const OutputDraws &random) const {
+    const LineSums in[2] = {sums, {}};
+    const OutputDraws draws[2] = {random, {}};
     const Reading reading =
         output.hasEffects
             ? readLine<Passes::One, true>(output.effects, output.converter, spread, in, draws)
@@ -63,6 +69,8 @@ struct OneHotRead {
         c.dac.stochastic ? uniform(draw(d.key, d.round, line, sample, drawIndex(0, 0)).v[0]) : 0.0f;
     return convertedInput(c, 1.0f, 1.0f, z, u);
   }
+  /// Whether readings draw the noise of weights.
+  PULSORA_HD bool drawsWeights() const { return output.hasEffects && output.effects.weightNoise > 0.0f; }
   /// The uniform number of the ADC's stochastic rounding.
   PULSORA_HD float roundingOf(int64_t line, int64_t j) const {
     const StageDraws &d = output.draws;
@@ -77,8 +85,7 @@ struct OneHotRead {
     const uint64_t sample = d.firstSample + static_cast<uint64_t>(j);
     const uint32_t index = drawIndex(0, 0);
     OutputDraws draws;
-    if (output.hasEffects && output.effects.weightNoise > 0.0f)
-      draws.weight = normalOfSample(d.key, d.weight, element, sample, index);
+    if (drawsWeights()) draws.weight = normalOfSample(d.key, d.weight, element, sample, index);
     if (output.noisy) draws.noise = normalOfSample(d.key, d.noise, element, sample, index);
     if (output.converter.adc.stochastic) draws.round = roundingOf(line, j);
     return draws;

@@ -10,11 +10,13 @@ namespace {
 
 constexpr int64_t kStepsOfReading = 4;
 
-/// Whether the loops of an instruction set can number the samples and outputs of a read.
-bool isInBatches(const OneHotRead &read) {
+/// Whether readings can be made eight at a time: on a CPU, the loops of an instruction set must be
+/// able to number the samples and outputs.
+bool isInBatches(const Context &context, const OneHotRead &read) {
   const uint64_t first = read.output.draws.firstSample;
+  if (first % 8 != 0) return false;
   const auto samples = static_cast<uint64_t>(read.weights.cols);
-  return first % 8 == 0 && (first + samples) >> 32 == 0 && read.weights.rows >> 32 == 0;
+  return !context.onCpu() || ((first + samples) >> 32 == 0 && read.weights.rows >> 32 == 0);
 }
 
 }  // namespace
@@ -22,10 +24,11 @@ bool isInBatches(const OneHotRead &read) {
 void sumOneHot(const Context &context, const OneHotRead &read, double *out) {
   const int64_t lines = read.weights.rows;
   const int64_t inputs = read.weights.cols;
-  if (!context.onCpu() || !isInBatches(read)) {
+  if (!isInBatches(context, read)) {
     sumRows(context, lines, inputs, OneHotMagnitude{read}, out);
     return;
   }
+  if (!context.onCpu()) return cudaSumOneHot(context, read, out);
   std::vector<float> driven(static_cast<size_t>(inputs));
   std::vector<float> late(static_cast<size_t>(inputs));
   for (int64_t j = 0; j < inputs; ++j) {

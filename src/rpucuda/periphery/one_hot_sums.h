@@ -22,4 +22,7 @@ void sumOneHotLines(const OneHotRead &read, const DrivenInputs &inputs, int64_t 
 /// OneHotMagnitude.
 void sumOneHot(const Context &context, const OneHotRead &read, double *out);
 
+/// sumOneHot() of a read whose first sample is a multiple of 8, on the context's GPU.
+void cudaSumOneHot(const Context &context, const OneHotRead &read, double *out);
+
 }  // namespace pulsora

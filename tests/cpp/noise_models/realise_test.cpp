@@ -181,6 +181,51 @@ void expectTheBitsOfSingleGroups(TypeList<Models...>) {
   (expectTheBitsOfSingleGroups<Models>(longer(typename Models::Params{})), ...);
 }
 
+// Pairs have code of their own where no conductances are wanted, and for several readings.
+template <class Model>
+void expectTheBitsOfDevices(const typename Model::Params &params) {
+  const std::vector<float> wanted = someWeights(61);
+  for (const Setting &setting : kSettings) {
+    if (setting.which != Conductances::Now) continue;
+    for (const int kind : {0, 2}) {
+      const Outcome apart = outcomeOf(setting, kind, wanted, [&](const Realisation &r) {
+        const Realise<Model> groups{r, params, Model::timeOf(setting.time, params)};
+        for (int64_t group = 0; group < r.groups(); ++group) groups.makeDevices(group);
+      });
+      const auto where = message(Model::kName, " ", kind, " ", setting.time);
+      const auto expectSame = [&](const Outcome &made) {
+        ASSERT_TRUE(testing::sameBits(apart.weights, made.weights)) << where;
+        ASSERT_TRUE(testing::sameBits(apart.variance, made.variance)) << where;
+      };
+      expectSame(outcomeOf(setting, kind, wanted, [&](Realisation r) {
+        r.conductances = nullptr;
+        ASSERT_TRUE(r.isOfPairs());
+        const Realise<Model> pairs{r, params, Model::timeOf(setting.time, params)};
+        for (int64_t group = 0; group < r.groups(); ++group) pairs(group);
+      }));
+      expectSame(outcomeOf(setting, kind, wanted, [&](Realisation r) {
+        r.conductances = nullptr;
+        const Realise<Model> last{r, params, Model::timeOf(setting.time, params)};
+        Realise<Model> first = last;  // another reading, which must not show in the last one
+        first.r.keys.reading = makeKey(9, 9, 9);
+        first.time = Model::timeOf(1.0, params);
+        const RealiseReadings<Model> both{first, 2, {first.reading(), last.reading()}};
+        for (int64_t group = 0; group < r.groups(); ++group) both(group);
+      }));
+    }
+  }
+}
+
+template <class... Models>
+void expectTheBitsOfDevices(TypeList<Models...>) {
+  (expectTheBitsOfDevices<Models>(typename Models::Params{}), ...);
+  (expectTheBitsOfDevices<Models>(longer(typename Models::Params{})), ...);
+}
+
+TEST(Realisations, Property61_PairsHaveTheBitsOfSingleDevices) {
+  expectTheBitsOfDevices(AllNoiseModels{});
+}
+
 TEST(Realisations, Property61_LanesHaveTheBitsOfSingleGroups) {
   expectTheBitsOfSingleGroups(AllNoiseModels{});
 }

@@ -93,6 +93,25 @@ TEST(Math, PowAccuracy) {
   }
 }
 
+TEST(Math, FunctionsOfNormalNumbersHaveTheBitsOfTheGeneralOnes) {
+  for (uint32_t bits = 0x00800000U; bits < 0x7f800000U; bits += 10007U) {
+    const auto x = pulsora::bitCast<float>(bits);
+    ASSERT_EQ(pulsora::logOfNormal(x), pulsora::log(x)) << x;
+    for (const float y : {0.65F, -0.3F, 0.01F}) {
+      ASSERT_EQ(pulsora::powOfNormal(x, y), pulsora::pow(x, y)) << x << " " << y;
+    }
+  }
+}
+
+TEST(Math, Ratio) {
+  for (const float y : {1e-9F, 0.7F, 25.0F, 1e15F}) {
+    for (const float share : {1.0F, -0.3F, 1e-18F, 3.0F})
+      EXPECT_EQ(pulsora::ratio(share * y, y), (share * y) / y) << y << " " << share;
+    for (const float share : {0.0F, 1e-20F, -1e-20F, 1e-35F})
+      EXPECT_EQ(pulsora::ratio(share * y, y), 0.0F) << y << " " << share;
+  }
+}
+
 TEST(Math, SinCosAccuracy) {
   const auto sine = [](double t) { return std::sin(turnsToRadians(t)); };
   const auto cosine = [](double t) { return std::cos(turnsToRadians(t)); };

@@ -6,30 +6,12 @@
 #include "core/backend.h"
 #include "core/check.h"
 #include "periphery/analog_read.h"
+#include "util/io_parameters_test_util.h"
 
 // Sums of one-hot readings by the loops of each instruction set, against one reading after another.
 
 namespace pulsora {
 namespace {
-
-std::vector<IOParameters> someParameters() {
-  IOParameters plain;
-  IOParameters effects;
-  effects.inp_noise = 0.01f;
-  effects.out_noise_std = 0.3f;
-  effects.w_noise = 0.02f;
-  effects.w_noise_type = WeightNoiseType::AdditiveConstant;
-  effects.ir_drop = 1.0f;
-  effects.out_nonlinearity = 0.1f;
-  IOParameters pcm = effects;
-  pcm.w_noise_type = WeightNoiseType::PcmRead;
-  pcm.out_sto_round = true;
-  pcm.inp_sto_round = true;
-  IOParameters quiet;
-  quiet.out_noise = 0.0f;
-  quiet.r_series = 0.01f;
-  return {plain, effects, pcm, quiet};
-}
 
 TEST(OneHotSums, HaveTheBitsOfSingleReadings) {
   constexpr int64_t kOutputs = 37;
@@ -41,7 +23,7 @@ TEST(OneHotSums, HaveTheBitsOfSingleReadings) {
       variances.push_back(static_cast<float>(i % 7) * 1e-3f);
     }
     const auto seen = rowMajor<const float>(weights.data(), kOutputs, inputs);
-    for (const IOParameters &parameters : someParameters()) {
+    for (const IOParameters &parameters : testing::oneHotParameters()) {
       for (const bool windowed : {false, true}) {
         if (windowed && parameters.w_noise > 0.0f) continue;  // refused: noise would count twice
         AnalogRead read({}, parameters, Pass::Forward, inputs, kOutputs,

@@ -35,16 +35,18 @@ class _HeldProduct(torch.autograd.Function):
         position: ReadPosition,
         recorded: bool,
     ) -> Tensor:
+        low = autocast_type(x)
         held.before_read(weight, evaluation=position.evaluation)
         noted = held.noted(position)
         if recorded:
             # The gradient of W takes the inputs that the array saw.
-            seen = held.converted(x) if ctx.needs_input_grad[1] else x
+            # Under autocast, that product has autocast's type, as those of torch.
+            seen = held.converted(x).to(low or x.dtype) if ctx.needs_input_grad[1] else x
             ctx.save_for_backward(seen, weight, bias)
         ctx.held, ctx.position, ctx.noted = held, position, noted
         # Gradients that are scaled may overflow in float16. Others that are not finite are errors,
         # because the step of torch's optimiser would not refuse them.
-        ctx.may_overflow = autocast_type(x) == torch.float16
+        ctx.may_overflow = low == torch.float16
         y = held.array.forward(x, position)
         return y if bias is None else y + bias
 
@@ -61,7 +63,9 @@ class _HeldProduct(torch.autograd.Function):
             dx = held.array.backward(d, ctx.position, takes_infinite=ctx.may_overflow)
         return (
             dx,
-            held.gradient(seen, d).reshape(weight.shape).to(weight.dtype) if needs_weight else None,
+            held.gradient(seen, d.to(seen.dtype)).reshape(weight.shape).to(weight.dtype)
+            if needs_weight
+            else None,
             d.sum(0).to(bias.dtype) if needs_bias else None,
             None,
             None,

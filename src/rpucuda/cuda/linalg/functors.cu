@@ -11,6 +11,7 @@ namespace pulsora {
 PULSORA_FOR_EACH_COPY(PULSORA_COPY_ON_GPU)
 #undef PULSORA_COPY_ON_GPU
 PULSORA_ON_GPU(ElementScaler);
+PULSORA_ON_GPU(MemoryCopier);
 PULSORA_ON_GPU(NormalPairWriter);
 
 }  // namespace pulsora

@@ -6,7 +6,9 @@
 
 namespace pulsora {
 
-#define PULSORA_REALISE_ON_GPU(Model) PULSORA_ON_GPU(Realise<Model>);
+#define PULSORA_REALISE_ON_GPU(Model) \
+  PULSORA_ON_GPU(Realise<Model>);     \
+  PULSORA_ON_GPU(RealiseReadings<Model>);
 PULSORA_FOR_EACH_NOISE_MODEL(PULSORA_REALISE_ON_GPU)
 #undef PULSORA_REALISE_ON_GPU
 

@@ -118,11 +118,18 @@ TEST(CudaProgramming, Property65_ReadsAtManyPointsHaveTheBitsOfTheCpu) {
     DeviceMatrix y(context, 18, kOut), seen(context, 18, kIn);
     tile.programming().convertInputs(on.x.view(), seen.view());
     values.push_back(seen.host(context));
-    tile.programming().programMany({{3, 0.0, 0, 4}, {3, 60.0, 0, 4}, {8, 1e5, 1, 4}});
-    for (int i = 0; i < 2; ++i) {
-      tile.forward(on.x.view(), y.view(), {0, -1, true});
-      values.push_back(y.host(context));
-    }
+    const auto readPoints = [&](const std::vector<ProgrammedPoint> &points) {
+      tile.programming().programMany(points);
+      for (int i = 0; i < 2; ++i) {
+        tile.forward(on.x.view(), y.view(), {0, -1, true});
+        values.push_back(y.host(context));
+      }
+    };
+    readPoints({{3, 0.0, 0, 4}, {3, 60.0, 0, 4}, {8, 1e5, 1, 4}});
+    // More readings of a programming than one launch makes.
+    std::vector<ProgrammedPoint> many;
+    for (uint64_t k = 0; k < 18; ++k) many.push_back({2, 60.0 * static_cast<double>(k), k % 3, 0});
+    readPoints(many);
     const int64_t devices = tile.programming().devicesOfCell();
     DeviceMatrix g(context, kOut * kIn, devices);
     tile.programming().getConductances(Conductances::Programmed, g.view());
@@ -147,6 +154,17 @@ TEST(CudaProgramming, Property65_ReadsAtManyPointsHaveTheBitsOfTheCpu) {
       for (const char *per : {"output", "tile"})
         compare({{"read_window", window}, {"scaling_quantile", quantile}, {"scaling_per", per}});
     }
+    // Single devices, a fitted table, and pairs from whose stuck devices nothing is read.
+    compare({{"read_window", window}, {"cell", "single"}, {"compensation", "exact_reference"}});
+    compare({{"read_window", window},
+             {"compensation", "none"},
+             {"stuck_low", 0.1},
+             {"noise_model", Value(Value::Map{{"model", "PowerLaw"},
+                                              {"g", Value(Value::List{0.0, 0.4, 1.0})},
+                                              {"sigma", Value(Value::List{0.5, 0.7, 0.6})},
+                                              {"nu_mean", Value(Value::List{0.09, 0.05, 0.04})},
+                                              {"nu_std", Value(Value::List{0.02, 0.01, 0.01})},
+                                              {"read_noise", Value(Value::List{0.1, 0.05, 0.02})}})}});
     for (const char *converters : EnumNames<SliceConverters>::kNames) {
       compare({{"read_window", window},
                {"cell", "slices"},

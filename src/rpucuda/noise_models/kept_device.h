@@ -1,0 +1,51 @@
+#pragma once
+
+#include <type_traits>
+
+#include "noise_models/noise_model.h"
+
+namespace pulsora {
+
+/// A programmed device, which is read at several times. This one is of a model that does not say
+/// what a device keeps over time.
+template <class Model, class = void>
+struct KeptDevice {
+  using Params = typename Model::Params;
+  using Time = typename Model::Time;
+
+  float target;
+  float programmed;
+  float xi;
+
+  static PULSORA_HD KeptDevice of(float target, float programmed, float xi, const Params &) {
+    return {target, programmed, xi};
+  }
+  /// The reading with the normals of a time: of its drift, and of its read noise.
+  PULSORA_HD DeviceReading read(float anew, float noise, const Time &time, const Params &p,
+                                float frozen) const {
+    const float drifted = Model::drifted(target, programmed, {xi, anew}, time, p);
+    return readingOfDrifted<Model>(drifted, programmed, noise, time, p, frozen);
+  }
+};
+
+/// The same of a model that says it.
+template <class Model>
+struct KeptDevice<Model, std::void_t<typename Model::Kept>> {
+  using Params = typename Model::Params;
+  using Time = typename Model::Time;
+
+  float programmed;
+  typename Model::Kept kept;
+
+  static PULSORA_HD KeptDevice of(float target, float programmed, float xi, const Params &p) {
+    return {programmed, Model::kept(target, programmed, xi, p)};
+  }
+  PULSORA_HD DeviceReading read(float, float noise, const Time &time, const Params &p,
+                                float frozen) const {
+    const float drifted = Model::drifted(kept, programmed, time);
+    return readingWith<Model>(drifted, Model::readSigma(kept, drifted, time, p), noise, time, p,
+                              frozen);
+  }
+};
+
+}  // namespace pulsora

@@ -1,0 +1,106 @@
+#pragma once
+
+#include "noise_models/kept_device.h"
+#include "noise_models/realise_cells.h"
+
+namespace pulsora {
+
+/// Four cells of two devices each, the devices of one block of random numbers. All places are known
+/// to the compiler, so that a GPU keeps the numbers of all devices in registers. What does not
+/// depend on the time serves every reading. The results have the bits of Realise::makeDevices().
+template <class Model, bool kUsual>
+class PairsOfBlock {
+  using Params = typename Model::Params;
+  static constexpr int kCells = 4;
+
+ public:
+  PULSORA_HD PairsOfBlock(const Realise<Model> &work, int64_t group)
+      : work_(work),
+        loop_{work.p},
+        firstCell_(group * kCells),
+        block_(work.r.firstDevice / 8 + static_cast<uint64_t>(group)) {
+    const Realisation &r = work.r;
+    float target[8];
+    float start[8];
+    for (int c = 0; c < kCells; ++c) {
+      const bool present = r.wanted && firstCell_ + c < r.cells;
+      const float w = present ? r.wanted[firstCell_ + c] : 0.0f;
+      for (int k = 0; k < 2; ++k) target[2 * c + k] = r.cell.continuousTarget(w, k);
+    }
+    if (r.cell.levels > 0.0f) {
+      for (int l = 0; l < 8; ++l) target[l] = r.cell.rounded(target[l]);
+    }
+    for (int l = 0; l < 8; ++l) target[l] = work.conductanceOf(target[l]);
+    if (r.measured) {
+      for (int l = 0; l < 8; ++l) start[l] = work.measured(2 * firstCell_ + l, target[l]);
+    } else if (r.exact) {
+      for (int l = 0; l < 8; ++l) start[l] = target[l];
+    } else {
+      const Normal8 error = work.normals(r.keys.device, Purpose::Program, block_);
+      for (int l = 0; l < 8; ++l)
+        start[l] = Model::programmed(target[l], error.z[l], loop_.p);
+    }
+    const Normal8 kept = work.normals(r.keys.device, Purpose::Drift, block_);
+    for (int l = 0; l < 8; ++l)
+      device_[l] = KeptDevice<Model>::of(target[l], start[l], kept.z[l], loop_.p);
+  }
+
+  /// Makes the weights of a reading, and their variances if it has a place for them.
+  PULSORA_HD void read(const CellReading<Model> &reading) const {
+    const Normal8 anew = work_.normals(reading.key, Purpose::Drift, block_);
+    const Normal8 read = work_.normals(reading.key, Purpose::Program, block_);
+    float g[8];
+    float sigma[8];
+    for (int l = 0; l < 8; ++l) {
+      const DeviceReading seen =
+          device_[l].read(anew.z[l], read.z[l], reading.time, loop_.p, reading.frozen);
+      g[l] = seen.conductance;
+      sigma[l] = seen.sigma;
+    }
+    if (work_.sticks()) work_.stickDevices(block_, g, sigma);
+    const int64_t left = work_.r.cells - firstCell_;
+    for (int c = 0; c < kCells && c < left; ++c) {
+      float weight = work_.r.cell.constant;
+      float variance = 0.0f;
+      for (int k = 0; k < 2; ++k) {
+        weight = work_.weightWith(k, g[2 * c + k], weight);
+        variance = work_.varianceWith(k, reading.fresh * sigma[2 * c + k], variance);
+      }
+      if (reading.weights) reading.weights[firstCell_ + c] = weight;
+      if (reading.variance) reading.variance[firstCell_ + c] = variance;
+    }
+  }
+
+ private:
+  const Realise<Model> &work_;
+  LoopParams<Params, kUsual> loop_;
+  int64_t firstCell_;
+  uint64_t block_;
+  KeptDevice<Model> device_[8];
+};
+
+/// Realise for several readings of cells of two devices.
+template <class Model>
+struct RealiseReadings {
+  static constexpr int kMost = 8;
+
+  Realise<Model> work;  ///< the cells; its own reading is not made
+  int count;
+  CellReading<Model> readings[kMost];
+
+  PULSORA_HD void operator()(int64_t group) const {
+    if (lengthsAreUsual(work.p)) {
+      readAll(PairsOfBlock<Model, true>(work, group));
+    } else {
+      readAll(PairsOfBlock<Model, false>(work, group));
+    }
+  }
+
+ private:
+  template <class Pairs>
+  PULSORA_HD void readAll(const Pairs &pairs) const {
+    for (int n = 0; n < count; ++n) pairs.read(readings[n]);
+  }
+};
+
+}  // namespace pulsora

@@ -2,6 +2,7 @@
 
 #include "core/backend.h"
 #include "core/platform.h"
+#include "core/vector_access.h"
 #include "core/view.h"
 #include "numerics/math.h"
 
@@ -9,12 +10,13 @@
 
 namespace pulsora {
 
-/// Calls functor(i) for the elements of a matrix; on a CPU functor.row(i) for its rows, which
-/// spares a division for each element.
+/// Calls functor(i) for the elements of a matrix, or for groups of so many; on a CPU functor.row(i)
+/// for its rows, which spares a division for each element.
 template <class Functor>
-void forRows(const Context &context, int64_t rows, int64_t cols, const Functor &functor) {
+void forRows(const Context &context, int64_t rows, int64_t cols, const Functor &functor,
+             int64_t group = 1) {
   if (!context.onCpu()) {
-    forEach(context, rows * cols, functor);
+    forEach(context, (rows * cols + group - 1) / group, functor);
     return;
   }
   parallelRange(context, rows, 1 + kStepsPerThread / (cols + 1), [&](int64_t begin, int64_t end) {
@@ -45,15 +47,33 @@ struct RowNormaliser {
   int64_t cols;
   float *to;
 
-  PULSORA_HD void operator()(int64_t i) const { normalise(i, scale[i / cols]); }
+  int64_t size;
+
+  static constexpr int kElements = 8;
+
+  PULSORA_HD void operator()(int64_t group) const {
+    const int64_t first = kElements * group;
+    float v[kElements];
+    loadFloats(from + first, size - first, v);
+    int64_t row = first / cols;
+    int64_t col = first % cols;
+    for (int l = 0; l < kElements; ++l) {
+      if (first + l >= size) break;
+      v[l] = normalised(v[l], scale[row]);
+      const bool isLast = ++col == cols;
+      row += isLast ? 1 : 0;
+      col = isLast ? 0 : col;
+    }
+    storeFloats(v, size - first, to + first);
+  }
   void row(int64_t i) const {
     const float s = scale[i];
-    for (int64_t j = i * cols; j < (i + 1) * cols; ++j) normalise(j, s);
+    for (int64_t j = i * cols; j < (i + 1) * cols; ++j) to[j] = normalised(from[j], s);
   }
 
  private:
-  PULSORA_HD void normalise(int64_t i, float s) const {
-    to[i] = s > 0.0f ? pulsora::clamp(from[i] / s, -1.0f, 1.0f) : 0.0f;
+  PULSORA_HD static float normalised(float v, float s) {
+    return s > 0.0f ? pulsora::clamp(v / s, -1.0f, 1.0f) : 0.0f;
   }
 };
 

@@ -210,7 +210,8 @@ void InferenceDevice::normalise(const Context &context) {
 void InferenceDevice::makeWanted(const Context &context) {
   if (hasWanted_) return;
   forRows(context, dSize_, xSize_,
-          RowNormaliser{weights_.data(), scale_.data(), xSize_, wanted_.data()});
+          RowNormaliser{weights_.data(), scale_.data(), xSize_, wanted_.data(), cells()},
+          RowNormaliser::kElements);
   hasWanted_ = true;
 }
 
@@ -247,9 +248,9 @@ void InferenceDevice::reserveArray(const Context &context) {
 
 // Takes the largest magnitude of each row, or of all rows where that is the scale of each.
 void InferenceDevice::takeLargest(const Context &context) {
-  const bool isScale = params_.scaling_quantile == 1.0f &&
-                       (params_.scaling_per == ScalingPer::Output ||
-                        params_.modifier_per == ScalingPer::Tile);
+  const bool isScale =
+      params_.scaling_quantile == 1.0f &&
+      (params_.scaling_per == ScalingPer::Output || params_.modifier_per == ScalingPer::Tile);
   if (isScale) {
     copy(context, rowMajor<const float>(scale_.data(), 1, dSize_),
          rowMajor(largest_.data(), 1, dSize_));

@@ -237,7 +237,7 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   std::vector<ForwardBackwardPass> otherPasses_;  // of slices 1, 2, ..., if apart
   std::vector<AnalogRead> otherReadouts_;
   ScratchBuffer<float> plane_, slice_, sliceVariance_, pairs_;  // of one slice
-  ScratchBuffer<float> start_;  // a training read's array at time 0
+  ScratchBuffer<float> start_;                                  // a training read's array at time 0
   Status status_ = Status::Unprogrammed;
   bool dirty_ = true;          // whether W changed since s was made
   bool hasWanted_ = false;     // whether wanted_ holds W / s

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "core/vector_access.h"
 #include "noise_models/noise_model.h"
 #include "numerics/math.h"
 #include "numerics/random.h"
@@ -98,30 +99,38 @@ struct WeightModifier {
 
   PULSORA_HD void operator()(int64_t group) const {
     const auto block = static_cast<uint64_t>(group);
+    const int64_t first = 8 * group;
     const Normal8 z = normal8(draw(key, Purpose::WeightModifier, block, number, kNormalIndex));
-    int64_t row = 8 * group / cols;
-    int64_t col = 8 * group % cols;
+    float rounds[8] = {};
+    if (rule.stochastic) fillUniforms(block, kRoundIndex, rounds);
+    float drops[8];
+    for (float &drop : drops) drop = 1.0f;
+    if (rule.drop > 0.0f) fillUniforms(block, kDropIndex, drops);
+    float given[8];
+    loadFloats(weights + first, cells - first, given);
+    float seen[8] = {};
+    if (made) loadFloats(made + first, cells - first, seen);
+    int64_t row = first / cols;
+    int64_t col = first % cols;
+    for (int l = 0; l < 8; ++l) {
+      if (first + l >= cells) break;
+      const float s = scale[row];
+      const float clipped = pulsora::clamp(given[l], -s, s);
+      if (!made) seen[l] = modified(rule, clipped, largest[row], z.z[l], rounds[l]) / s;
+      if (drops[l] < rule.drop || !(s > 0.0f)) seen[l] = 0.0f;
+      const bool isLast = ++col == cols;
+      row += isLast ? 1 : 0;
+      col = isLast ? 0 : col;
+    }
+    storeFloats(seen, cells - first, to + first);
+  }
+
+ private:
+  /// Uniform numbers of the eight cells of a block.
+  PULSORA_HD void fillUniforms(uint64_t block, uint32_t index, float (&u)[8]) const {
     for (uint32_t half = 0; half < 2; ++half) {
-      Philox4 round{};
-      if (rule.stochastic)
-        round = draw(key, Purpose::WeightModifier, block, number, kRoundIndex + half);
-      Philox4 drop{};
-      if (rule.drop > 0.0f)
-        drop = draw(key, Purpose::WeightModifier, block, number, kDropIndex + half);
-      for (uint32_t l = 0; l < 4; ++l) {
-        const int64_t cell = 8 * group + 4 * half + l;
-        if (cell >= cells) return;
-        const float s = scale[row];
-        const float clipped = pulsora::clamp(weights[cell], -s, s);
-        const float w =
-            modified(rule, clipped, largest[row], z.z[4 * half + l], uniform(round.v[l]));
-        const bool dropped = uniform(drop.v[l]) < rule.drop;
-        const float seen = made ? made[cell] : w / s;
-        to[cell] = dropped || !(s > 0.0f) ? 0.0f : seen;
-        if (++col < cols) continue;
-        col = 0;
-        ++row;
-      }
+      const Philox4 words = draw(key, Purpose::WeightModifier, block, number, index + half);
+      for (uint32_t l = 0; l < 4; ++l) u[4 * half + l] = uniform(words.v[l]);
     }
   }
 };

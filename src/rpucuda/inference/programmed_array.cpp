@@ -326,10 +326,10 @@ void InferenceDevice::compensate(const Context &context, const PointOfArray &arr
   if (rule == Compensation::Global || rule == Compensation::ExactReference)
     sumRows(context, 3, dSize_, WeightedReadings{reference_.data(), sums_.data(), scale_.data()},
             weighted_.data());
-  forEach(
-      context, dSize_,
-      OutputCompensation{rule, reference_.data(), sums_.data(), weighted_.data(),
-                         static_cast<double>(xSize_), scale_.data(), factor_.data(), array.outFactor});
+  forEach(context, dSize_,
+          OutputCompensation{rule, reference_.data(), sums_.data(), weighted_.data(),
+                             static_cast<double>(xSize_), scale_.data(), factor_.data(),
+                             array.outFactor});
 }
 
 std::vector<float> InferenceDevice::scales(const Context &context) {

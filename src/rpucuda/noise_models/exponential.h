@@ -87,7 +87,8 @@ struct Exponential {
   }
   PULSORA_HD static float readSigma(float drifted, float programmed, const Time &,
                                     const Params &p) {
-    return p.read_noise_scale * drifted * valueAt(p.read_noise, placeOf(p.g, p.relative(programmed)));
+    return p.read_noise_scale * drifted *
+           valueAt(p.read_noise, placeOf(p.g, p.relative(programmed)));
   }
   PULSORA_HD static float limited(float g, const Time &, const Params &) {
     return pulsora::max(g, 0.0f);

@@ -61,8 +61,7 @@ struct NoiseParams {
   template <class Visitor>
   static void fields(Visitor &f) {
     using P = NoiseParams;
-    f(&P::g_max, "g_max", between(1e-9, kLargestSetting), "uS",
-      "Largest conductance of a device.");
+    f(&P::g_max, "g_max", between(1e-9, kLargestSetting), "uS", "Largest conductance of a device.");
     f(&P::g_min, "g_min", between(0.0, kLargestSetting), "uS",
       "Smallest conductance of a device; below g_max.");
     f(&P::prog_noise_scale, "prog_noise_scale", between(0.0, kLargestSetting), "",

@@ -106,8 +106,7 @@ class RealiseLanes {
         if (r_.variance) {
           for (int i = 0; i < kLanes; ++i) {
             const float before = k == 0 ? 0.0f : variance[cell][i];
-            variance[cell][i] =
-                work_.varianceWith(k, r_.fresh * sigma[l * kLanes + i], before);
+            variance[cell][i] = work_.varianceWith(k, r_.fresh * sigma[l * kLanes + i], before);
           }
         }
         if (r_.conductances) {

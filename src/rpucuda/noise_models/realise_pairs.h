@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/vector_access.h"
 #include "noise_models/kept_device.h"
 #include "noise_models/realise_cells.h"
 
@@ -22,11 +23,9 @@ class PairsOfBlock {
     const Realisation &r = work.r;
     float target[8];
     float start[8];
-    for (int c = 0; c < kCells; ++c) {
-      const bool present = r.wanted && firstCell_ + c < r.cells;
-      const float w = present ? r.wanted[firstCell_ + c] : 0.0f;
-      for (int k = 0; k < 2; ++k) target[2 * c + k] = r.cell.continuousTarget(w, k);
-    }
+    float w[kCells] = {};
+    if (r.wanted) loadFloats(r.wanted + firstCell_, r.cells - firstCell_, w);
+    for (int l = 0; l < 8; ++l) target[l] = r.cell.continuousTarget(w[l / 2], l % 2);
     if (r.cell.levels > 0.0f) {
       for (int l = 0; l < 8; ++l) target[l] = r.cell.rounded(target[l]);
     }
@@ -37,8 +36,7 @@ class PairsOfBlock {
       for (int l = 0; l < 8; ++l) start[l] = target[l];
     } else {
       const Normal8 error = work.normals(r.keys.device, Purpose::Program, block_);
-      for (int l = 0; l < 8; ++l)
-        start[l] = Model::programmed(target[l], error.z[l], loop_.p);
+      for (int l = 0; l < 8; ++l) start[l] = Model::programmed(target[l], error.z[l], loop_.p);
     }
     const Normal8 kept = work.normals(r.keys.device, Purpose::Drift, block_);
     for (int l = 0; l < 8; ++l)
@@ -59,16 +57,19 @@ class PairsOfBlock {
     }
     if (work_.sticks()) work_.stickDevices(block_, g, sigma);
     const int64_t left = work_.r.cells - firstCell_;
-    for (int c = 0; c < kCells && c < left; ++c) {
-      float weight = work_.r.cell.constant;
-      float variance = 0.0f;
-      for (int k = 0; k < 2; ++k) {
-        weight = work_.weightWith(k, g[2 * c + k], weight);
-        variance = work_.varianceWith(k, reading.fresh * sigma[2 * c + k], variance);
-      }
-      if (reading.weights) reading.weights[firstCell_ + c] = weight;
-      if (reading.variance) reading.variance[firstCell_ + c] = variance;
+    float sums[kCells];
+    for (int c = 0; c < kCells; ++c) {
+      sums[c] = work_.r.cell.constant;
+      for (int k = 0; k < 2; ++k) sums[c] = work_.weightWith(k, g[2 * c + k], sums[c]);
     }
+    if (reading.weights) storeFloats(sums, left, reading.weights + firstCell_);
+    if (!reading.variance) return;
+    for (int c = 0; c < kCells; ++c) {
+      sums[c] = 0.0f;
+      for (int k = 0; k < 2; ++k)
+        sums[c] = work_.varianceWith(k, reading.fresh * sigma[2 * c + k], sums[c]);
+    }
+    storeFloats(sums, left, reading.variance + firstCell_);
   }
 
  private:
@@ -82,7 +83,7 @@ class PairsOfBlock {
 /// Realise for several readings of cells of two devices.
 template <class Model>
 struct RealiseReadings {
-  static constexpr int kMost = 8;
+  static constexpr int kMost = 12;
 
   Realise<Model> work;  ///< the cells; its own reading is not made
   int count;

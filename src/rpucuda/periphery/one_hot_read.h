@@ -38,23 +38,25 @@ struct OneHotRead {
   PULSORA_HD float operator()(int64_t line, int64_t j) const {
     const float variance = hasVariances() ? variances(line, j) : 0.0f;
     const LineSums sums = sumsOf(weights(line, j), driven(j), lateness(j, weights.cols), variance);
-    return reading(sums, spreadOf(output, line), drawsOf(line, j));
+    const LineSpread spread = spreadOf(output, line);
+    const OutputDraws draws = drawsOf(line, j);
+    return output.hasEffects ? reading<true>(sums, spread, draws)
+                             : reading<false>(sums, spread, draws);
   }
   PULSORA_HD bool hasVariances() const { return variances.data != nullptr; }
   /// The sums of a line whose cell of weight w is driven by u.
   PULSORA_HD LineSums sumsOf(float w, float u, float late, float variance) const {
     return sumsOfOne(w, u, late, noiseOfMagnitude, hasVariances(), variance);
   }
-  /// The reading of a line from its sums.
+  /// The reading of a line from its sums; kEffects is output.hasEffects.
+  template <bool kEffects>
   PULSORA_HD float reading(const LineSums &sums, const LineSpread &spread,
                            const OutputDraws &random) const {
     const LineSums in[2] = {sums, {}};
     const OutputDraws draws[2] = {random, {}};
-    const Reading reading =
-        output.hasEffects
-            ? readLine<Passes::One, true>(output.effects, output.converter, spread, in, draws)
-            : readLine<Passes::One, false>(output.effects, output.converter, spread, in, draws);
-    return reading.value * output.outScale;
+    const Reading read =
+        readLine<Passes::One, kEffects>(output.effects, output.converter, spread, in, draws);
+    return read.value * output.outScale;
   }
 
   /// The converted input of 1 of line j.
@@ -70,7 +72,9 @@ struct OneHotRead {
     return convertedInput(c, 1.0f, 1.0f, z, u);
   }
   /// Whether readings draw the noise of weights.
-  PULSORA_HD bool drawsWeights() const { return output.hasEffects && output.effects.weightNoise > 0.0f; }
+  PULSORA_HD bool drawsWeights() const {
+    return output.hasEffects && output.effects.weightNoise > 0.0f;
+  }
   /// The uniform number of the ADC's stochastic rounding.
   PULSORA_HD float roundingOf(int64_t line, int64_t j) const {
     const StageDraws &d = output.draws;

@@ -51,8 +51,7 @@ PULSORA_HD void fillDraws(TileDraws &draws, const OneHotRead &read, int64_t line
                           int count) {
   const OutputStage &s = read.output;
   const StageDraws &d = s.draws;
-  if (read.drawsWeights())
-    fillNormals(draws.weight, d, d.weight, line, begin);
+  if (read.drawsWeights()) fillNormals(draws.weight, d, d.weight, line, begin);
   if (s.noisy) fillNormals(draws.noise, d, d.noise, line, begin);
   if (!s.converter.adc.stochastic) return;
   for (int l = 0; l < count; ++l) draws.round[l] = read.roundingOf(line, begin + l);

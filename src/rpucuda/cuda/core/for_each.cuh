@@ -49,7 +49,14 @@ __global__ void __launch_bounds__(kForEachThreads)
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kSumLanes;
   for (int64_t i = first; i < rows; i += static_cast<int64_t>(gridDim.x) * kWarps) {
     double part = 0.0;
-    for (int64_t j = lane; j < terms; j += kSumLanes) part += term(i, j);
+    int64_t j = lane;
+    // Terms are made ahead of their addition, which waits for the one before it.
+    for (; j + 3 * kSumLanes < terms; j += 4 * kSumLanes) {
+      double ahead[4];
+      for (int k = 0; k < 4; ++k) ahead[k] = term(i, j + k * kSumLanes);
+      for (int k = 0; k < 4; ++k) part += ahead[k];
+    }
+    for (; j < terms; j += kSumLanes) part += term(i, j);
     for (int half = kSumLanes / 2; half > 0; half /= 2)
       part += __shfl_down_sync(0xffffffffU, part, half);
     if (lane == 0) out[i] = part;

@@ -1,7 +1,6 @@
-#include "periphery/one_hot_sums.h"
-
 #include "core/backend.h"
 #include "cuda/core/launch.cuh"
+#include "periphery/one_hot_sums.h"
 
 // Sums of one-hot readings on a GPU. A warp takes an output, a lane each 32nd input, as in
 // sumRows(); a block of random numbers serves the eight readings whose normals it holds.
@@ -37,29 +36,59 @@ struct Driven {
   float lateness[kInputs];
 };
 
-/// Adds a lane's part of the `count` inputs of a chunk to `part`.
+constexpr int kOfLane = kInputs / kSumLanes;
+
+/// A lane's cells of a chunk, which are asked for before there is work on them.
+struct CellsOfLane {
+  float weight[kOfLane];
+  float variance[kOfLane] = {};
+
+  __device__ CellsOfLane(const OneHotRead &read, int64_t line, int64_t begin, int lane) {
+    load(read.weights, line, begin + lane, weight);
+    if (read.hasVariances()) load(read.variances, line, begin + lane, variance);
+  }
+
+ private:
+  static __device__ void load(MatrixView<const float> from, int64_t line, int64_t first,
+                              float *to) {
+    const float *at = from.data + line * from.rowStride + first * from.colStride;
+    const int64_t step = kSumLanes * from.colStride;
+    for (int k = 0; k < kOfLane; ++k)
+      to[k] = first + k * kSumLanes < from.cols ? at[k * step] : 0.0f;
+  }
+};
+
+/// Adds the magnitudes of a lane's readings of a chunk to `part`.
+template <bool kEffects>
 __device__ double withChunk(double part, const OneHotRead &read, const LineSpread &spread,
-                            int64_t line, int64_t begin, int count, const Driven &driven,
-                            const float *weightNoise, const float *noise, int lane) {
-  const int64_t first = begin + lane;
-  const float *w = &read.weights(line, first);
-  const float *variance = read.hasVariances() ? &read.variances(line, first) : nullptr;
-  for (int i = lane; i < count; i += kSumLanes) {
+                            int64_t line, int64_t begin, const CellsOfLane &cells,
+                            const Driven &driven, const float *weightNoise, const float *noise,
+                            int lane) {
+  float rounds[kOfLane] = {};
+  if (read.output.converter.adc.stochastic) {
+    for (int k = 0; k < kOfLane; ++k)
+      rounds[k] = read.roundingOf(line, begin + lane + k * kSumLanes);
+  }
+  float seen[kOfLane];
+  for (int k = 0; k < kOfLane; ++k) {
+    const int i = lane + k * kSumLanes;
     OutputDraws draws;
-    if (read.drawsWeights()) draws.weight = weightNoise[i];
+    if (kEffects && read.drawsWeights()) draws.weight = weightNoise[i];
     if (read.output.noisy) draws.noise = noise[i];
-    if (read.output.converter.adc.stochastic) draws.round = read.roundingOf(line, begin + i);
+    draws.round = rounds[k];
     const LineSums sums =
-        read.sumsOf(*w, driven.input[i], driven.lateness[i], variance ? *variance : 0.0f);
-    part += static_cast<double>(pulsora::abs(read.reading(sums, spread, draws)));
-    w += kSumLanes * read.weights.colStride;
-    if (variance) variance += kSumLanes * read.variances.colStride;
+        read.sumsOf(cells.weight[k], driven.input[i], driven.lateness[i], cells.variance[k]);
+    seen[k] = pulsora::abs(read.reading<kEffects>(sums, spread, draws));
+  }
+  const int64_t left = read.weights.cols - begin;
+  for (int k = 0; k < kOfLane; ++k) {
+    if (lane + k * kSumLanes < left) part += static_cast<double>(seen[k]);
   }
   return part;
 }
 
 template <int kJobs>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 3)
     sumOneHotKernel(const __grid_constant__ Jobs<OneHotSums, kJobs> jobs) {
   awaitEarlier();
   __shared__ Driven driven;
@@ -78,6 +107,7 @@ __global__ void __launch_bounds__(kThreads)
     const LineSpread spread = spreadOf(s, line < lines ? line : first);
     double part = 0.0;
     for (int64_t begin = 0; begin < inputs; begin += kInputs) {
+      const CellsOfLane cells(read, line < lines ? line : first, begin, lane);
       __syncthreads();
       if (begin + thread < inputs) {
         driven.input[thread] = read.driven(begin + thread);
@@ -89,11 +119,11 @@ __global__ void __launch_bounds__(kThreads)
         if (s.noisy) fillNormals(noise[warp], s.draws, s.draws.noise, line, begin, lane);
       }
       __syncthreads();
-      const int64_t left = inputs - begin;
-      const int count = left < kInputs ? static_cast<int>(left) : kInputs;
-      if (line < lines)
-        part = withChunk(part, read, spread, line, begin, count, driven, weightNoise[warp],
-                         noise[warp], lane);
+      if (line >= lines) continue;
+      part = s.hasEffects ? withChunk<true>(part, read, spread, line, begin, cells, driven,
+                                            weightNoise[warp], noise[warp], lane)
+                          : withChunk<false>(part, read, spread, line, begin, cells, driven,
+                                             weightNoise[warp], noise[warp], lane);
     }
     for (int half = kSumLanes / 2; half > 0; half /= 2)
       part += __shfl_down_sync(0xffffffffU, part, half);
@@ -110,8 +140,7 @@ void cudaSumOneHot(const Context &context, const OneHotRead &read, double *out) 
   launchJob(context.stream,
             JobKernel<gpu::OneHotSums>{&gpu::sumOneHotKernel<1>,
                                        &gpu::sumOneHotKernel<kMostJobs<gpu::OneHotSums>>},
-            gridFor(read.weights.rows, gpu::kWarps), gpu::kThreads, 0,
-            gpu::OneHotSums{read, out});
+            gridFor(read.weights.rows, gpu::kWarps), gpu::kThreads, 0, gpu::OneHotSums{read, out});
 }
 
 }  // namespace pulsora

@@ -156,15 +156,16 @@ TEST(CudaProgramming, Property65_ReadsAtManyPointsHaveTheBitsOfTheCpu) {
     }
     // Single devices, a fitted table, and pairs from whose stuck devices nothing is read.
     compare({{"read_window", window}, {"cell", "single"}, {"compensation", "exact_reference"}});
-    compare({{"read_window", window},
-             {"compensation", "none"},
-             {"stuck_low", 0.1},
-             {"noise_model", Value(Value::Map{{"model", "PowerLaw"},
-                                              {"g", Value(Value::List{0.0, 0.4, 1.0})},
-                                              {"sigma", Value(Value::List{0.5, 0.7, 0.6})},
-                                              {"nu_mean", Value(Value::List{0.09, 0.05, 0.04})},
-                                              {"nu_std", Value(Value::List{0.02, 0.01, 0.01})},
-                                              {"read_noise", Value(Value::List{0.1, 0.05, 0.02})}})}});
+    compare(
+        {{"read_window", window},
+         {"compensation", "none"},
+         {"stuck_low", 0.1},
+         {"noise_model", Value(Value::Map{{"model", "PowerLaw"},
+                                          {"g", Value(Value::List{0.0, 0.4, 1.0})},
+                                          {"sigma", Value(Value::List{0.5, 0.7, 0.6})},
+                                          {"nu_mean", Value(Value::List{0.09, 0.05, 0.04})},
+                                          {"nu_std", Value(Value::List{0.02, 0.01, 0.01})},
+                                          {"read_noise", Value(Value::List{0.1, 0.05, 0.02})}})}});
     for (const char *converters : EnumNames<SliceConverters>::kNames) {
       compare({{"read_window", window},
                {"cell", "slices"},

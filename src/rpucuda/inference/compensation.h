@@ -36,8 +36,11 @@ struct WeightedReadings {
   const float *scale;
 
   PULSORA_HD double operator()(int64_t sum, int64_t j) const {
+    // Without a branch around loads, so that a GPU has several on their way.
+    const double *readings = sum == 0 ? reference : now;
     const auto weight = static_cast<double>(scale[j]);
-    return sum == 0 ? weight * reference[j] : (sum == 1 ? weight * now[j] : weight);
+    const double weighted = weight * readings[j];
+    return sum == 2 ? weight : weighted;
   }
 };
 

@@ -52,6 +52,7 @@ InferenceDevice::InferenceDevice(const InferenceParams &params, const CompoundSi
       largest_(site.context, params.modifies() ? dSize_ : 0),
       outFactor_(Buffer<float>::zeros(site.context, dSize_)),
       factor_(Buffer<float>::zeros(site.context, dSize_)),
+      rowMax_(site.context, dSize_),
       range_(site.context, 1),
       sums_(Buffer<double>::zeros(site.context, dSize_)),
       reference_(Buffer<double>::zeros(site.context, dSize_)),
@@ -191,14 +192,12 @@ void InferenceDevice::takeQuantiles(const Context &context) {
 }
 
 void InferenceDevice::normalise(const Context &context) {
+  if (params_.scaling_quantile == 1.0f || params_.modifies())
+    rowAbsMax(context, matrix(weights_), rowMax_.data());
   if (params_.scaling_quantile < 1.0f) {
     takeQuantiles(context);
   } else {
-    rowAbsMax(context, matrix(weights_), scale_.data());
-  }
-  if (params_.scaling_quantile == 1.0f && params_.scaling_per == ScalingPer::Tile) {
-    rowAbsMax(context, rowMajor<const float>(scale_.data(), 1, dSize_), range_.data());
-    forEach(context, dSize_, Spreader{range_.data(), scale_.data()});
+    takeMaxima(context, params_.scaling_per, scale_.data());
   }
   hasWanted_ = false;
   if (spansData()) takeSpans(context);
@@ -213,6 +212,17 @@ void InferenceDevice::makeWanted(const Context &context) {
           RowNormaliser{weights_.data(), scale_.data(), xSize_, wanted_.data(), cells()},
           RowNormaliser::kElements);
   hasWanted_ = true;
+}
+
+// Takes the largest magnitude of each row, or for each that of the tile.
+void InferenceDevice::takeMaxima(const Context &context, ScalingPer per, float *to) {
+  const auto maxima = rowMajor<const float>(rowMax_.data(), 1, dSize_);
+  if (per == ScalingPer::Tile) {
+    rowAbsMax(context, maxima, range_.data());
+    forEach(context, dSize_, Spreader{range_.data(), to});
+  } else {
+    copy(context, maxima, rowMajor(to, 1, dSize_));
+  }
 }
 
 void InferenceDevice::takeSpans(const Context &context) {
@@ -246,19 +256,6 @@ void InferenceDevice::reserveArray(const Context &context) {
   if (isWindowed()) variance_.reserve(context, numbersOfRead());
 }
 
-// Takes the largest magnitude of each row, or of all rows where that is the scale of each.
-void InferenceDevice::takeLargest(const Context &context) {
-  const bool isScale =
-      params_.scaling_quantile == 1.0f &&
-      (params_.scaling_per == ScalingPer::Output || params_.modifier_per == ScalingPer::Tile);
-  if (isScale) {
-    copy(context, rowMajor<const float>(scale_.data(), 1, dSize_),
-         rowMajor(largest_.data(), 1, dSize_));
-  } else {
-    rowAbsMax(context, matrix(weights_), largest_.data());
-  }
-}
-
 void InferenceDevice::modify(const Context &context) {
   reserveArray(context);
   const uint64_t number = trainingRead_;
@@ -283,11 +280,7 @@ void InferenceDevice::modify(const Context &context) {
     if (params_.modifier_range > 0.0f) {
       forEach(context, dSize_, Filler{params_.modifier_range, largest_.data()});
     } else {
-      takeLargest(context);
-      if (params_.modifier_per == ScalingPer::Tile) {
-        rowAbsMax(context, rowMajor<const float>(largest_.data(), 1, dSize_), range_.data());
-        forEach(context, dSize_, Spreader{range_.data(), largest_.data()});
-      }
+      takeMaxima(context, params_.modifier_per, largest_.data());
     }
     WeightModifier modifier{};
     modifier.rule = {params_.modifier,           params_.modifier_std,  params_.modifier_res,

@@ -139,10 +139,10 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   void modify(const Context &context);
   bool isWindowed() const { return params_.read_window > 0.0f; }
   float *cellVariance() { return isWindowed() ? variance_.data() : nullptr; }
-  void takeLargest(const Context &context);
   double modifierTime(uint64_t number) const;
   void normalise(const Context &context);
   void makeWanted(const Context &context);
+  void takeMaxima(const Context &context, ScalingPer per, float *to);
   void takeSpans(const Context &context);
   const float *heldByCells(const Context &context);
   void takeQuantiles(const Context &context);
@@ -227,7 +227,8 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   Buffer<float> outFactor_;              // on each output: s times the compensation
   ScratchBuffer<float> scaled_;          // of updates and backward reads
   Buffer<float> factor_;                 // on each output: the compensation
-  Buffer<float> range_;                  // of the tile: its largest scale or weight
+  Buffer<float> rowMax_;                 // of each output: its largest magnitude
+  Buffer<float> range_;                  // of the tile: the largest of rowMax_
   Buffer<double> sums_, reference_;      // of readings of each output: now, and to compare with
   Buffer<double> weighted_;              // sums of WeightedReadings
   std::vector<ProgrammedPoint> points_;  // of a read of several; empty: point_ alone

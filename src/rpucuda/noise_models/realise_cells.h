@@ -4,6 +4,7 @@
 
 #include "noise_models/cell_encoding.h"
 #include "noise_models/noise_model.h"
+#include "noise_models/realise_pairs.h"
 #include "noise_models/usual_lengths.h"
 #include "numerics/random.h"
 
@@ -13,8 +14,6 @@
 namespace pulsora {
 
 struct ProgrammedPoint;
-template <class Model, bool kUsual>
-class PairsOfBlock;
 
 /// Indices of draws with purpose Program: programming errors and read noise; which devices are
 /// stuck, four to a block.
@@ -65,17 +64,6 @@ struct Realisation {
   int64_t groups() const { return (cells + cellsOfGroup() - 1) / cellsOfGroup(); }
 };
 
-/// A reading of programmed cells: its time, what it draws, and where its results go.
-template <class Model>
-struct CellReading {
-  RandomKey key;
-  typename Model::Time time;
-  float frozen;
-  float fresh;
-  float *weights;
-  float *variance;
-};
-
 /// Makes the weights and conductances of a group of cells, eight devices at a time: a block of
 /// random numbers serves eight neighbouring devices.
 template <class Model>
@@ -87,9 +75,9 @@ struct Realise {
   PULSORA_HD void operator()(int64_t group) const {
     if (!r.isOfPairs()) return makeDevices(group);
     if (lengthsAreUsual(p)) {
-      PairsOfBlock<Model, true>(*this, group).read(reading());
+      PairsOfBlock<Realise, Model, true>(*this, group).read(reading());
     } else {
-      PairsOfBlock<Model, false>(*this, group).read(reading());
+      PairsOfBlock<Realise, Model, false>(*this, group).read(reading());
     }
   }
 
@@ -222,6 +210,30 @@ struct Realise {
   }
 };
 
+/// Realise for several readings of cells of two devices.
+template <class Model>
+struct RealiseReadings {
+  static constexpr int kMost = 12;
+
+  Realise<Model> work;  ///< the cells; its own reading is not made
+  int count;
+  CellReading<Model> readings[kMost];
+
+  PULSORA_HD void operator()(int64_t group) const {
+    if (lengthsAreUsual(work.p)) {
+      readAll(PairsOfBlock<Realise<Model>, Model, true>(work, group));
+    } else {
+      readAll(PairsOfBlock<Realise<Model>, Model, false>(work, group));
+    }
+  }
+
+ private:
+  template <class Pairs>
+  PULSORA_HD void readAll(const Pairs &pairs) const {
+    for (int n = 0; n < count; ++n) pairs.read(readings[n]);
+  }
+};
+
 /// The loops of a realisation of a model that was compiled at run time. Parameters are of the
 /// model's own type.
 struct NoiseKernels {
@@ -233,5 +245,3 @@ struct NoiseKernels {
 };
 
 }  // namespace pulsora
-
-#include "noise_models/realise_pairs.h"

@@ -2,25 +2,38 @@
 
 #include "core/vector_access.h"
 #include "noise_models/kept_device.h"
-#include "noise_models/realise_cells.h"
+#include "noise_models/usual_lengths.h"
+#include "numerics/random.h"
 
 namespace pulsora {
 
+/// A reading of programmed cells: its time, what it draws, and where its results go.
+template <class Model>
+struct CellReading {
+  RandomKey key;
+  typename Model::Time time;
+  float frozen;
+  float fresh;
+  float *weights;
+  float *variance;
+};
+
 /// Four cells of two devices each, the devices of one block of random numbers. All places are known
 /// to the compiler, so that a GPU keeps the numbers of all devices in registers. What does not
-/// depend on the time serves every reading. The results have the bits of Realise::makeDevices().
-template <class Model, bool kUsual>
+/// depend on the time serves every reading. The results have the bits of makeDevices() of `Work`,
+/// a Realise<Model>.
+template <class Work, class Model, bool kUsual>
 class PairsOfBlock {
   using Params = typename Model::Params;
   static constexpr int kCells = 4;
 
  public:
-  PULSORA_HD PairsOfBlock(const Realise<Model> &work, int64_t group)
+  PULSORA_HD PairsOfBlock(const Work &work, int64_t group)
       : work_(work),
         loop_{work.p},
         firstCell_(group * kCells),
         block_(work.r.firstDevice / 8 + static_cast<uint64_t>(group)) {
-    const Realisation &r = work.r;
+    const auto &r = work.r;
     float target[8];
     float start[8];
     float w[kCells] = {};
@@ -46,12 +59,12 @@ class PairsOfBlock {
   /// Makes the weights of a reading, and their variances if it has a place for them.
   PULSORA_HD void read(const CellReading<Model> &reading) const {
     const Normal8 anew = work_.normals(reading.key, Purpose::Drift, block_);
-    const Normal8 read = work_.normals(reading.key, Purpose::Program, block_);
+    const Normal8 noise = work_.normals(reading.key, Purpose::Program, block_);
     float g[8];
     float sigma[8];
     for (int l = 0; l < 8; ++l) {
       const DeviceReading seen =
-          device_[l].read(anew.z[l], read.z[l], reading.time, loop_.p, reading.frozen);
+          device_[l].read(anew.z[l], noise.z[l], reading.time, loop_.p, reading.frozen);
       g[l] = seen.conductance;
       sigma[l] = seen.sigma;
     }
@@ -73,35 +86,11 @@ class PairsOfBlock {
   }
 
  private:
-  const Realise<Model> &work_;
+  const Work &work_;
   LoopParams<Params, kUsual> loop_;
   int64_t firstCell_;
   uint64_t block_;
   KeptDevice<Model> device_[8];
-};
-
-/// Realise for several readings of cells of two devices.
-template <class Model>
-struct RealiseReadings {
-  static constexpr int kMost = 12;
-
-  Realise<Model> work;  ///< the cells; its own reading is not made
-  int count;
-  CellReading<Model> readings[kMost];
-
-  PULSORA_HD void operator()(int64_t group) const {
-    if (lengthsAreUsual(work.p)) {
-      readAll(PairsOfBlock<Model, true>(work, group));
-    } else {
-      readAll(PairsOfBlock<Model, false>(work, group));
-    }
-  }
-
- private:
-  template <class Pairs>
-  PULSORA_HD void readAll(const Pairs &pairs) const {
-    for (int n = 0; n < count; ++n) pairs.read(readings[n]);
-  }
 };
 
 }  // namespace pulsora

@@ -7,11 +7,13 @@ The arrays have PCMLike devices in pairs and global compensation, measured throu
 A layer is one array, or with --tile arrays of so many inputs and outputs. Each row is checked
 before it is timed: a realisation against one made in another order of calls, and on a GPU against
 that of a CPU, to the bit; reads of a perfect array against torch, to rounding; an evaluation
-against the loop of single realisations. Times are medians of calls from an idle device to an idle
-device, and of an evaluation one call. Reads "once" have no bound management; the others repeat
-nearly all rows, because the weights fill the range of the cells. The columns: the time, the same for each weight (or each
-sample of an evaluation), and beside it torch's own time for the same product, step or number of
-passes. --full adds 100 programmings with 8 times and a read each, and LeNet-5 with 10000 images.
+against the loop of single realisations. Reads "once" have no bound management; the others repeat
+nearly all rows, because the weights fill the range of the cells.
+
+Times are medians of calls from an idle device to an idle device, and of an evaluation one call. The
+columns: the time, the same for each weight (or each sample of an evaluation), and beside it torch's
+own time for the same product, step or number of passes. --full adds 100 programmings with 8 times
+and a read each, and LeNet-5 with 10000 images.
 """
 
 from __future__ import annotations
@@ -164,7 +166,8 @@ def reads(place: Place) -> list[Row]:
                 w, given = weight.to(dtype), x.to(dtype)
                 beside = median(lambda w=w, given=given: given @ w.t(), place.device)
                 of = "bfloat16" if dtype == torch.bfloat16 else "float32"
-                name = f"read{'' if repeats else ', once'}, {rows} samples, {bits} bits, beside {of}"
+                kind = "read" if repeats else "read once"
+                name = f"{kind}, {rows} samples, {bits} bits, beside {of}"
                 found.append(Row(name, ms, weights, "weight", beside))
     return found
 

@@ -146,6 +146,23 @@ def test_accelerate_accumulates_as_a_plain_loop() -> None:
     require_same(model, by_hand(2, modifier_every="step"))
 
 
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_gradients_under_autocast_are_products_in_its_type(kind: torch.dtype) -> None:
+    layer = pl.nn.AnalogLinear(11, 7, config=pl.InferenceConfig(), seed=1)
+    x = torch.randn(9, 11, generator=torch.Generator().manual_seed(2))
+    with torch.autocast("cpu", kind):
+        y = layer(x)
+    assert y.dtype == kind
+    d = torch.randn(9, 7, generator=torch.Generator().manual_seed(3)).to(kind)
+    y.backward(d)
+    seen = layer.held.converted(x)  # what the array saw, by its DACs
+    exact = d.double().t() @ seen.double()
+    wanted = (d.t() @ seen.to(kind)).float()
+    assert layer.weight.grad.dtype == torch.float32
+    assert torch.equal(layer.weight.grad, wanted)
+    assert 0 < (wanted - exact).norm() < 0.02 * exact.norm()
+
+
 def test_bfloat16_under_autocast_with_a_scaler_learns() -> None:
     model = Classifier().train()
     optimizer = optimizer_of(model)

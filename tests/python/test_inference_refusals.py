@@ -88,6 +88,10 @@ CONFIGURATIONS: list[tuple[str, Callable[[], object], str]] = [
         "PCMLike.g_min is 30 and PCMLike.g_max is 25; the smallest conductance must be below",
     ),
     (
+        "a tiny g_max", lambda: noise_models.PCMLike(g_max=1e-10),
+        "PCMLike.g_max is 1e-10; it must be >= 1e-09",
+    ),
+    (
         "g_min at g_max", lambda: noise_models.PCMLike(g_min=25.0),
         "PCMLike.g_min is 25 and PCMLike.g_max is 25; the smallest conductance must be below",
     ),

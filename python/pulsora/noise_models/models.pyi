@@ -55,7 +55,7 @@ class PCMLike(NoiseModel):
     """
 
     g_max: float
-    """[uS] > 0 and <= 1e+15. Largest conductance of a device."""
+    """[uS] >= 1e-09 and <= 1e+15. Largest conductance of a device."""
     g_min: float
     """[uS] >= 0 and <= 1e+15. Smallest conductance of a device; below g_max."""
     t_0: float
@@ -90,7 +90,7 @@ class CustomDrift(NoiseModel):
     """
 
     g_max: float
-    """[uS] > 0 and <= 1e+15. Largest conductance of a device."""
+    """[uS] >= 1e-09 and <= 1e+15. Largest conductance of a device."""
     g_min: float
     """[uS] >= 0 and <= 1e+15. Smallest conductance of a device; below g_max."""
     t_0: float
@@ -134,7 +134,7 @@ class Hermes(NoiseModel):
     """
 
     g_max: float
-    """[uS] > 0 and <= 1e+15. Largest conductance of a device."""
+    """[uS] >= 1e-09 and <= 1e+15. Largest conductance of a device."""
     g_min: float
     """[uS] >= 0 and <= 1e+15. Smallest conductance of a device; below g_max."""
     t_0: float
@@ -165,7 +165,7 @@ class StateIndependent(NoiseModel):
     """
 
     g_max: float
-    """[uS] > 0 and <= 1e+15. Largest conductance of a device."""
+    """[uS] >= 1e-09 and <= 1e+15. Largest conductance of a device."""
     g_min: float
     """[uS] >= 0 and <= 1e+15. Smallest conductance of a device; below g_max."""
     t_0: float
@@ -202,7 +202,7 @@ class ReRamWan2022(NoiseModel):
     """
 
     g_max: float
-    """[uS] > 0 and <= 1e+15. Largest conductance of a device."""
+    """[uS] >= 1e-09 and <= 1e+15. Largest conductance of a device."""
     g_min: float
     """[uS] >= 0 and <= 1e+15. Smallest conductance of a device; below g_max."""
     persistence: float
@@ -232,7 +232,7 @@ class ReRamCMO(NoiseModel):
     """
 
     g_max: float
-    """[uS] > 0 and <= 1e+15. Largest conductance of a device."""
+    """[uS] >= 1e-09 and <= 1e+15. Largest conductance of a device."""
     g_min: float
     """[uS] >= 0 and <= 1e+15. Smallest conductance of a device; below g_max."""
     persistence: float
@@ -258,7 +258,7 @@ class PowerLaw(NoiseModel):
     """
 
     g_max: float
-    """[uS] > 0 and <= 1e+15. Largest conductance of a device."""
+    """[uS] >= 1e-09 and <= 1e+15. Largest conductance of a device."""
     g_min: float
     """[uS] >= 0 and <= 1e+15. Smallest conductance of a device; below g_max."""
     t_0: float
@@ -300,7 +300,7 @@ class Shift(NoiseModel):
     """
 
     g_max: float
-    """[uS] > 0 and <= 1e+15. Largest conductance of a device."""
+    """[uS] >= 1e-09 and <= 1e+15. Largest conductance of a device."""
     g_min: float
     """[uS] >= 0 and <= 1e+15. Smallest conductance of a device; below g_max."""
     persistence: float
@@ -339,7 +339,7 @@ class Exponential(NoiseModel):
     """
 
     g_max: float
-    """[uS] > 0 and <= 1e+15. Largest conductance of a device."""
+    """[uS] >= 1e-09 and <= 1e+15. Largest conductance of a device."""
     g_min: float
     """[uS] >= 0 and <= 1e+15. Smallest conductance of a device; below g_max."""
     rest: float

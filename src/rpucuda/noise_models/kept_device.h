@@ -28,7 +28,7 @@ struct KeptDevice {
   }
 };
 
-/// The same of a model that says it.
+/// A programmed device of a model that says what it keeps.
 template <class Model>
 struct KeptDevice<Model, std::void_t<typename Model::Kept>> {
   using Params = typename Model::Params;

@@ -76,7 +76,7 @@ struct PowerLawOf {
     return p.drift_scale * pulsora::abs(nu);
   }
 
-  /// What a device keeps over time: nu and Q.
+  /// The numbers that a device keeps over time: nu and Q.
   struct Kept {
     float exponent;
     float readNoise;

@@ -40,16 +40,16 @@ struct Spreader {
   PULSORA_HD void operator()(int64_t i) const { to[i] = *value; }
 };
 
-/// to(i, j) = from(i, j) / scale[i] within [-1, 1]; 0 where the scale is 0.
+/// to(i, j) = from(i, j) / scale[i] within [-1, 1]; 0 where the scale is 0. `size` is that of the
+/// matrices.
 struct RowNormaliser {
   const float *from;
   const float *scale;
   int64_t cols;
   float *to;
-
   int64_t size;
 
-  static constexpr int kElements = 8;
+  static constexpr int kElements = 8;  ///< of a call
 
   PULSORA_HD void operator()(int64_t group) const {
     const int64_t first = kElements * group;

@@ -5,6 +5,21 @@
 #include "noise_models/noise_model.h"
 
 namespace pulsora {
+namespace detail {
+
+// Only declared, for its type.
+template <class T>
+const T &aConst();
+
+/// void for a model that says what its devices keep over time, with all functions of it: one that
+/// takes a law as its base and changes drifted() or readSigma() hides those of the law.
+template <class Model>
+using SaysWhatIsKept = std::void_t<
+    decltype(Model::drifted(aConst<typename Model::Kept>(), 0.0f, aConst<typename Model::Time>())),
+    decltype(Model::readSigma(aConst<typename Model::Kept>(), 0.0f, aConst<typename Model::Time>(),
+                              aConst<typename Model::Params>()))>;
+
+}  // namespace detail
 
 /// A programmed device, which is read at several times. This one is of a model that does not say
 /// what a device keeps over time.
@@ -30,7 +45,7 @@ struct KeptDevice {
 
 /// A programmed device of a model that says what it keeps.
 template <class Model>
-struct KeptDevice<Model, std::void_t<typename Model::Kept>> {
+struct KeptDevice<Model, detail::SaysWhatIsKept<Model>> {
   using Params = typename Model::Params;
   using Time = typename Model::Time;
 

@@ -146,8 +146,8 @@ class RealiseLanes {
   template <bool kUsual>
   __attribute__((noinline)) void devicesOf(int block, int blocks, const Devices &target, Devices &g,
                                            Devices &sigma) const {
-    const LoopParams<Params, kUsual> loop{work_.p};
-    const Params &p = loop.p;
+    Params p = work_.p;
+    if constexpr (kUsual && detail::HasUsual<Params>::value) p.usual(detail::SetUsual{});
     for (int i = 0; i < kDevices; ++i) {
       g[i] = target[i];
       sigma[i] = 0.0f;

@@ -226,6 +226,37 @@ TEST(Realisations, Property61_PairsHaveTheBitsOfSingleDevices) {
   expectTheBitsOfDevices(AllNoiseModels{});
 }
 
+// Models of a law that change one of its functions.
+struct StopsDrifting : PowerLawOf<StopsDrifting> {
+  static constexpr const char *kName = "StopsDrifting";
+  using Params = PCMLike::Params;
+
+  PULSORA_HD static float programSigma(float target, const Params &p) {
+    return PCMLike::programSigma(target, p);
+  }
+  PULSORA_HD static float nuMean(float, const Params &) { return 0.05f; }
+  PULSORA_HD static float nuStd(float, const Params &) { return 0.01f; }
+  PULSORA_HD static float readNoise(float, const Params &) { return 0.1f; }
+  PULSORA_HD static float drifted(float target, float programmed, const DriftDraws &xi,
+                                  const Time &time, const Params &p) {
+    const float g = PowerLawOf<StopsDrifting>::drifted(target, programmed, xi, time, p);
+    return pulsora::max(g, 0.9f * programmed);
+  }
+};
+struct ReadsLoudly : PCMLike {
+  static constexpr const char *kName = "ReadsLoudly";
+
+  PULSORA_HD static float readSigma(float drifted, float programmed, const Time &time,
+                                    const Params &p) {
+    return 3.0f * PCMLike::readSigma(drifted, programmed, time, p);
+  }
+};
+
+TEST(Realisations, Property61_PairsOfAModelThatChangesALawHaveItsBits) {
+  expectTheBitsOfDevices<StopsDrifting>(PCMLike::Params{});
+  expectTheBitsOfDevices<ReadsLoudly>(PCMLike::Params{});
+}
+
 TEST(Realisations, Property61_LanesHaveTheBitsOfSingleGroups) {
   expectTheBitsOfSingleGroups(AllNoiseModels{});
 }

@@ -118,7 +118,10 @@ void storeConverted(const InputStage &s, int64_t row, int64_t begin, int count, 
   if (s.converted) storeTile({s.converted + row, s.in.cols}, begin, count, v);
   if (!s.levels) return;
   int16_t *to = s.levels + row + begin;
-  for (int l = 0; l < count; ++l) to[l] = static_cast<int16_t>(static_cast<int32_t>(v[l]));
+  for (int l = 0; l < count; ++l) {
+    const float level = v[l] == v[l] ? v[l] : 0.0f;  // no integer is NaN
+    to[l] = static_cast<int16_t>(static_cast<int32_t>(level));
+  }
 }
 
 /// Lines [begin, begin + count) of entry k; z and u are zeros without noise or stochastic rounding.

@@ -2,8 +2,8 @@
 #include "inference/functors.h"
 #include "inference/inference_device.h"
 
-// Several points of an InferenceDevice at once: programmings and times whose arrays are made and read
-// together.
+// Several points of an InferenceDevice at once: programmings and times whose arrays are made and
+// read together.
 
 namespace pulsora {
 

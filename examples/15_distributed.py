@@ -48,4 +48,5 @@ if rank == 0:
         f"accuracy {right:.3f}, weights {bits}, transfers {model[0].statistics()[0]['transfers']}"
     )
 if is_several:
+    distributed.barrier()  # gloo's threads have freed all messages
     distributed.destroy_process_group()

@@ -215,6 +215,11 @@ def arrays(place: Place, full: bool) -> list[Row]:
                 weights, "weight",
             ),
             Row(
+                "the same by program(time=)",
+                median(lambda: pl.program(model, next(numbers), time=3600.0), device),
+                weights, "weight",
+            ),
+            Row(
                 "each further time",
                 median(lambda: pl.drift(model, 10.0 + next(moments)), device),
                 weights, "weight",

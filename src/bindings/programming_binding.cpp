@@ -24,12 +24,6 @@ uint64_t readNumber(py::handle number) {
   return readArgument<uint64_t>(number, "number", between(0, double(kMostProgrammings)));
 }
 
-void program(SharedTile &self, py::handle number, py::handle chip) {
-  const uint64_t which = readNumber(number);
-  const auto where = readArgument<uint64_t>(chip, "chip", between(0, double(kMostChips)));
-  self.run([&](Tile &tile) { tile.programming().program(which, where); });
-}
-
 /// Calls work(arrays) of these tiles, which may not run anything else in the meantime.
 template <class Work>
 void withArrays(const std::vector<SharedTile *> &tiles, const Work &work) {
@@ -40,12 +34,6 @@ void withArrays(const std::vector<SharedTile *> &tiles, const Work &work) {
     for (SharedTile *tile : tiles) arrays.push_back(tile->whole()->programming());
     work(arrays);
   });
-}
-
-void programTiles(const std::vector<SharedTile *> &tiles, py::handle number, py::handle chip) {
-  const uint64_t which = readNumber(number);
-  const auto where = readArgument<uint64_t>(chip, "chip", between(0, double(kMostChips)));
-  withArrays(tiles, [&](const auto &arrays) { TileProgramming::programAll(arrays, which, where); });
 }
 
 void programMeasured(SharedTile &self, py::handle conductances, py::handle number) {
@@ -61,6 +49,23 @@ double readTime(py::handle time, const char *since = "the end of programming") {
   PULSORA_CHECK(ConfigError, std::isfinite(seconds) && seconds >= 0.0, "time is ", given.describe(),
                 "; give seconds since ", since, ", a finite number >= 0");
   return seconds;
+}
+
+void program(SharedTile &self, py::handle number, py::handle chip, py::handle time) {
+  const uint64_t which = readNumber(number);
+  const auto where = readArgument<uint64_t>(chip, "chip", between(0, double(kMostChips)));
+  const double seconds = readTime(time);
+  self.run([&](Tile &tile) { tile.programming().program(which, where, seconds); });
+}
+
+void programTiles(const std::vector<SharedTile *> &tiles, py::handle number, py::handle chip,
+                  py::handle time) {
+  const uint64_t which = readNumber(number);
+  const auto where = readArgument<uint64_t>(chip, "chip", between(0, double(kMostChips)));
+  const double seconds = readTime(time);
+  withArrays(tiles, [&](const auto &arrays) {
+    TileProgramming::programAll(arrays, which, where, seconds);
+  });
 }
 
 void requireDrift(SharedTile &self, py::handle time) {
@@ -173,7 +178,7 @@ void bindProgramming(py::class_<SharedTile> &tile) {
           [](SharedTile &self) {
             return self.run([](Tile &each) { return each.programming().devicesOfCell(); });
           })
-      .def("program", &program, arg("number"), arg("chip") = 0)
+      .def("program", &program, arg("number"), arg("chip") = 0, arg("time") = 0.0)
       .def("program_measured", &programMeasured, arg("conductances"), arg("number"))
       .def("program_many", &programMany, arg("points"), arg("chip"))
       .def("converted", &converted, arg("x"), arg("out") = py::none())
@@ -225,7 +230,8 @@ void bindProgramming(py::class_<SharedTile> &tile) {
 
 void bindProgrammingOfTiles(py::module_ &core) {
   using py::arg;
-  core.def("program_tiles", &programTiles, arg("tiles"), arg("number"), arg("chip") = 0);
+  core.def("program_tiles", &programTiles, arg("tiles"), arg("number"), arg("chip") = 0,
+           arg("time") = 0.0);
   core.def("drift_tiles", &driftTiles, arg("tiles"), arg("time"), arg("redraw"));
 }
 

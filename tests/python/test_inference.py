@@ -45,6 +45,28 @@ def test_property_61_a_model_is_a_function_of_programming_and_time() -> None:
     assert not torch.equal(other(X), y)
 
 
+def test_property_61_programming_to_a_time_is_programming_and_drift() -> None:
+    model, other = model_of().eval(), model_of().eval()
+    pl.drift(pl.program(model, 5, chip=1), "1 day")
+    pl.program(other, 5, chip=1, time="1 day")
+    assert torch.equal(other(X), model(X))
+    for one, same in zip(*map(pl.inference.programmed_tiles, (model, other)), strict=True):
+        assert one.programming.point == same.programming.point
+        assert one.programming.compensation == same.programming.compensation
+        one.programming.program(6, time=3.0)
+        same.programming.program(6)
+        same.programming.drift(3.0)
+        assert (one.weights == same.weights).all()
+
+
+def test_a_refused_time_programs_no_layer() -> None:
+    model = model_of(noise_model=pl.noise_models.ReRamWan2022()).eval()
+    for time, error in (("1 year", "extrapolate=True"), (-1.0, ">= 0"), ("soon", "one of the")):
+        with pytest.raises(pl.ConfigError, match=error):
+            pl.program(model, time=time)
+        assert pl.inference.programmed_tiles(model)[0].programming.point is None
+
+
 def test_property_61_a_copied_and_a_loaded_model_go_on() -> None:
     model = model_of().eval()
     pl.drift(pl.program(model, 2), "1 h")

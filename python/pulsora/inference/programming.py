@@ -36,8 +36,8 @@ __all__ = [
 _M = TypeVar("_M", bound="nn.Module")
 
 
-def program(model: _M, number: int = 0, *, chip: int = 0) -> _M:
-    """Programs the weights of all layers of InferenceConfig, in place; reads see time 0.
+def program(model: _M, number: int = 0, *, chip: int = 0, time: float | str = 0.0) -> _M:
+    """Programs the weights of all layers of InferenceConfig, in place; reads see them at a time.
 
     Other analog layers stay as they are.
 
@@ -47,15 +47,20 @@ def program(model: _M, number: int = 0, *, chip: int = 0) -> _M:
             same number has the same errors again.
         chip: Number of the chip, from 0 to 2^32 - 1: each has stuck devices, spreads of its
             converters and programming errors of its own.
+        time: Seconds since the end of programming, or a text such as "1 day" (`seconds`).
+            `program(model, time=t)` has the bits of `drift(program(model), t)` for these layers; a
+            GPU makes both arrays in one pass. Pulsed arrays with a retention keep their age.
 
     Returns:
         The model.
 
     Raises:
         ValueError: If the model has no layer of InferenceConfig.
-        ConfigError: For a bad number.
+        ConfigError: For a bad number, and a time for which a noise model has no numbers; nothing
+            has changed then.
         InputError: If a weight is not finite; nothing is programmed then.
     """
+    after = seconds(time)
     layers = held_layers(model)
     zeros = sum(not weight.any() for _, weight in layers)
     if zeros:
@@ -64,7 +69,7 @@ def program(model: _M, number: int = 0, *, chip: int = 0) -> _M:
             "before program()",
             stacklevel=2,
         )
-    HeldWeights.program(layers, number, chip)
+    HeldWeights.program(layers, number, chip, after)
     return model
 
 

@@ -45,16 +45,18 @@ class Programming:
     def __init__(self, core: _core.Tile) -> None:
         self._core = core
 
-    def program(self, number: int = 0, *, chip: int = 0) -> None:
-        """Programs the weights; reads see the array at the end of programming, time 0.
+    def program(self, number: int = 0, *, chip: int = 0, time: float = 0.0) -> None:
+        """Programs the weights; reads see the array at a time.
 
         Args:
             number: Number of the programming, from 0 to 2^47 - 1.
             chip: Number of the chip, from 0 to 2^32 - 1: each has stuck devices, spreads of its
                 converters and programming errors of its own.
+            time: Seconds since the end of programming. `program(time=t)` has the bits of
+                `program()` and `drift(t)`; a GPU makes both arrays in one pass.
 
         Raises:
-            ConfigError: For a bad number.
+            ConfigError: For a bad number, and a time for which the noise model has no numbers.
             InputError: If a weight is not finite. Nothing has changed then.
         """
         if not self.written.any():
@@ -63,7 +65,7 @@ class Programming:
                 "as 0; write weights before program()",
                 stacklevel=2,
             )
-        self._core.program(number, chip)
+        self._core.program(number, chip, time)
 
     def program_measured(self, conductances: NDArray[np.float32], number: int = 0) -> None:
         """Programs the weights with programmed conductances that were measured.

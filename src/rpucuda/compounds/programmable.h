@@ -42,9 +42,12 @@ class Programmable {
   }
   virtual const ProgrammedPoint &point() const = 0;
 
-  /// Programs the weights into a chip; reads see the array at time 0.
-  virtual void program(const Context &context, uint64_t number, uint64_t chip) = 0;
-  /// program() of an array whose programmed conductances in uS were measured, [dSize, xSize,
+  /// Programs the weights; reads see the array at this point. ConfigError for a point that is
+  /// beyond the largest numbers, or at a time of which the noise model has no numbers.
+  virtual void program(const Context &context, const ProgrammedPoint &point) = 0;
+  /// ConfigError unless the noise model has numbers of a time.
+  virtual void requireTime(double time) const = 0;
+  /// program() to time 0 of an array whose programmed conductances in uS were measured, [dSize, xSize,
   /// devicesOfCell()]; what follows from the number is their drift and their read noise.
   virtual void programMeasured(const Context &context, const float *conductances,
                                uint64_t number) = 0;

@@ -261,17 +261,7 @@ void InferenceDevice::modify(const Context &context) {
   const uint64_t number = trainingRead_;
   if (params_.modifier == Modifier::NoiseModel) {
     makeWanted(context);
-    const uint64_t programming = modifierProgramming(number);
-    const ProgrammedPoint point{programming, modifierTime(number), 0, 0};
-    const PointOfArray array{point, realised(), outFactor_.data()};
-    if (readsReference() && isRealisedAtOnce() && !isWindowed()) {
-      start_.reserve(context, cells());
-      const ProgrammedPoint start{programming, 0.0, 0, 0};
-      realisePoints(context, {{start, {start_.data(), nullptr, nullptr}, nullptr}, array});
-    } else {
-      takeReference(context, point);
-      realiseCompensated(context, array);
-    }
+    realiseFirst(context, {modifierProgramming(number), modifierTime(number), 0, 0});
     setVariances(cellVariance());
   } else {
     restoreScales(context);
@@ -370,8 +360,9 @@ void InferenceDevice::loadFrom(const Context &context, const State &state,
                measured_);
   }
   if (status == Status::Programmed) {
-    begin(context, point.number, point.chip);
-    moveTo(context, point);
+    startProgramming(context, point.number, point.chip);
+    realiseFirst(context, point);
+    show(point);
   }
   pastForward_ = past(kPastForward);
   pastBackward_ = past(kPastBackward);

@@ -47,7 +47,8 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   bool isProgrammed() const override { return status_ != Status::Unprogrammed; }
   bool isStale() const override { return status_ == Status::Stale; }
   const ProgrammedPoint &point() const override { return point_; }
-  void program(const Context &context, uint64_t number, uint64_t chip) override;
+  void program(const Context &context, const ProgrammedPoint &point) override;
+  void requireTime(double time) const override;
   void programMeasured(const Context &context, const float *conductances, uint64_t number) override;
   bool isMeasured() const override { return !measured_.empty(); }
   void programMany(const Context &context, const std::vector<ProgrammedPoint> &points) override;
@@ -148,7 +149,6 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   void takeQuantiles(const Context &context);
   void forwardMany(const Context &context, MatrixView<const float> x, MatrixView<float> y,
                    uint64_t firstSample);
-  void begin(const Context &context, uint64_t number, uint64_t chip);
   void startProgramming(const Context &context, uint64_t number, uint64_t chip);
   void writePulses(const Context &context, uint64_t number, uint64_t chip);
   void addWriteStatistics(const Context &context, Value::Map &values) const;
@@ -158,7 +158,6 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   void changed();
   void startReads();
   void requireProgrammed() const;
-  void requireTime(double time) const;
   /// A realisation of the cells, or of part k, which has no targets and results yet.
   Realisation realisation(const ProgrammedPoint &point, int k = 0) const;
   void realiseAt(const Context &context, const ProgrammedPoint &point, const RealisedArray &to);
@@ -172,10 +171,10 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   void takeReference(const Context &context, const ProgrammedPoint &point);
   void compensate(const Context &context, const PointOfArray &array);
   void realiseCompensated(const Context &context, const PointOfArray &array);
+  void realiseFirst(const Context &context, const ProgrammedPoint &point);
   /// Whether the cells of all devices are realised by one functor.
   bool isRealisedAtOnce() const { return !isInParts() && column_.empty() && !spansData(); }
   void realisePoints(const Context &context, const std::vector<PointOfArray> &points);
-  void moveTo(const Context &context, const ProgrammedPoint &point);
   void show(const ProgrammedPoint &point);
   void restoreScales(const Context &context);
   void setVariances(float *variances);
@@ -238,7 +237,7 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
   std::vector<ForwardBackwardPass> otherPasses_;  // of slices 1, 2, ..., if apart
   std::vector<AnalogRead> otherReadouts_;
   ScratchBuffer<float> plane_, slice_, sliceVariance_, pairs_;  // of one slice
-  ScratchBuffer<float> start_;                                  // a training read's array at time 0
+  ScratchBuffer<float> start_;                                  // the array at time 0
   Status status_ = Status::Unprogrammed;
   bool dirty_ = true;          // whether W changed since s was made
   bool hasWanted_ = false;     // whether wanted_ holds W / s

@@ -36,23 +36,18 @@ void InferenceDevice::requireTime(double time) const {
                 " s; choose an earlier time, or set extrapolate=True in the noise model");
 }
 
-void InferenceDevice::program(const Context &context, uint64_t number, uint64_t chip) {
-  PULSORA_CHECK(ConfigError, number <= kMostProgrammings, "number is ", number,
+void InferenceDevice::program(const Context &context, const ProgrammedPoint &point) {
+  PULSORA_CHECK(ConfigError, point.number <= kMostProgrammings, "number is ", point.number,
                 "; programmings are numbered from 0 to ", kMostProgrammings);
-  PULSORA_CHECK(ConfigError, chip <= kMostChips, "chip is ", chip,
+  PULSORA_CHECK(ConfigError, point.chip <= kMostChips, "chip is ", point.chip,
                 "; chips are numbered from 0 to ", kMostChips);
+  PULSORA_CHECK(ConfigError, point.redraw <= kMostRedraws, "redraw is ", point.redraw,
+                "; readings are numbered from 0 to ", kMostRedraws);
+  requireTime(point.time);
   measured_ = {};
-  begin(context, number, chip);
-  const ProgrammedPoint start{number, 0.0, 0, chip};
-  if (!readsReference()) {
-    moveTo(context, start);
-    return;
-  }
-  // The array is realised already: as it was when the reference was read, so that factors are 1.
-  forEach(context, dSize_, Filler{1.0f, factor_.data()});
-  copy(context, rowMajor<const float>(scale_.data(), 1, dSize_),
-       rowMajor(outFactor_.data(), 1, dSize_));
-  show(start);
+  startProgramming(context, point.number, point.chip);
+  realiseFirst(context, point);
+  show(point);
 }
 
 void InferenceDevice::programMeasured(const Context &context, const float *conductances,
@@ -65,14 +60,10 @@ void InferenceDevice::programMeasured(const Context &context, const float *condu
   pulsed_ = {};
   measured_.reserve(context, devices);
   copy(context, rowMajor(conductances, 1, devices), rowMajor(measured_.data(), 1, devices));
-  begin(context, number, 0);
-  moveTo(context, {number, 0.0, 0, 0});
-}
-
-// Starts a programming of the present weights, and takes the reference of the compensation.
-void InferenceDevice::begin(const Context &context, uint64_t number, uint64_t chip) {
-  startProgramming(context, number, chip);
-  takeReference(context, {number, 0.0, 0, chip});
+  const ProgrammedPoint start{number, 0.0, 0, 0};
+  startProgramming(context, number, start.chip);
+  realiseFirst(context, start);
+  show(start);
 }
 
 // Starts a programming of the present weights: scales and converters.
@@ -106,7 +97,9 @@ void InferenceDevice::drift(const Context &context, double time, uint64_t redraw
   requireDrift(time);
   PULSORA_CHECK(ConfigError, redraw <= kMostRedraws, "redraw is ", redraw,
                 "; readings are numbered from 0 to ", kMostRedraws);
-  moveTo(context, {point_.number, time, redraw, point_.chip});
+  const ProgrammedPoint point{point_.number, time, redraw, point_.chip};
+  realiseCompensated(context, {point, realised(), outFactor_.data()});
+  show(point);
 }
 
 void InferenceDevice::unprogram(const Context &context) {
@@ -128,11 +121,6 @@ void InferenceDevice::keyReads(const ProgrammedPoint *point) {
     for (AnalogRead *read : {&passOf(k).forward(), &passOf(k).backward()})
       read->setNoiseKey(point ? keyAt(noise, *point) : noise);
   }
-}
-
-void InferenceDevice::moveTo(const Context &context, const ProgrammedPoint &point) {
-  realiseCompensated(context, {point, realised(), outFactor_.data()});
-  show(point);
 }
 
 // Lets reads see the array that was realised last.
@@ -238,6 +226,28 @@ void InferenceDevice::takeReference(const Context &context, const ProgrammedPoin
 void InferenceDevice::realiseCompensated(const Context &context, const PointOfArray &array) {
   realiseAt(context, array.point, array.to);
   compensate(context, array);
+}
+
+// Realises a point of a programming that was not seen yet: with the array at time 0, if the
+// compensation compares readouts with one of it.
+void InferenceDevice::realiseFirst(const Context &context, const ProgrammedPoint &point) {
+  const ProgrammedPoint start{point.number, 0.0, 0, point.chip};
+  const PointOfArray seen{point, realised(), outFactor_.data()};
+  const bool isStart = point.time == 0.0 && point.redraw == 0;
+  if (readsReference() && !isStart && isRealisedAtOnce() && !isWindowed()) {
+    start_.reserve(context, cells());
+    realisePoints(context, {{start, {start_.data(), nullptr, nullptr}, nullptr}, seen});
+    return;
+  }
+  takeReference(context, start);
+  if (!readsReference() || !isStart) {
+    realiseCompensated(context, seen);
+    return;
+  }
+  // The array is realised already: as it was when the reference was read, so that factors are 1.
+  forEach(context, dSize_, Filler{1.0f, factor_.data()});
+  copy(context, rowMajor<const float>(scale_.data(), 1, dSize_),
+       rowMajor(outFactor_.data(), 1, dSize_));
 }
 
 // Makes the factors on the outputs of a realised array, or takes the reference of others.

@@ -44,7 +44,8 @@ void InferenceDevice::programMany(const Context &context,
     }
     realisePoints(context, all);
   }
-  moveTo(context, points.back());
+  realiseCompensated(context, {points.back(), realised(), outFactor_.data()});
+  show(points.back());
   points_ = points;
 }
 

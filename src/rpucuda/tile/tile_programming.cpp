@@ -11,7 +11,9 @@
 
 namespace pulsora {
 
-void TileProgramming::program(uint64_t number, uint64_t chip) { programAll({*this}, number, chip); }
+void TileProgramming::program(uint64_t number, uint64_t chip, double time) {
+  programAll({*this}, number, chip, time);
+}
 
 // Calls call(arrays, context) for the arrays of each backend, device and stream.
 template <class Call>
@@ -73,11 +75,12 @@ void TileProgramming::requireFiniteAll(const std::vector<TileProgramming> &array
 }
 
 void TileProgramming::programAll(const std::vector<TileProgramming> &arrays, uint64_t number,
-                                 uint64_t chip) {
+                                 uint64_t chip, double time) {
+  for (const TileProgramming &each : arrays) each.array_.requireTime(time);
   requireFiniteAll(arrays, true);
   together(arrays, [&](const TileProgramming &each) {
     const ScratchOperation operation(each.tile_.context);
-    each.array_.program(each.tile_.context, number, chip);
+    each.array_.program(each.tile_.context, {number, time, 0, chip});
     each.tile_.evaluation = {};
   });
 }

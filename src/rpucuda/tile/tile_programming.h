@@ -19,12 +19,13 @@ class TileProgramming final {
   void requireCurrent() const { array_.requireCurrent(); }
   const ProgrammedPoint &point() const { return array_.point(); }
 
-  /// Programs the weights, as programming `number` of a chip; reads see the array at time 0.
-  /// InputError, before anything changes, if a weight is not finite.
-  void program(uint64_t number = 0, uint64_t chip = 0);
+  /// Programs the weights, as programming `number` of a chip; reads see the array `time` seconds
+  /// after programming, with the bits of drift() to that time. Before anything changes, ConfigError
+  /// for a time without numbers, and InputError if a weight is not finite.
+  void program(uint64_t number = 0, uint64_t chip = 0, double time = 0.0);
   /// program() of several arrays, whose launches on a GPU are merged.
   static void programAll(const std::vector<TileProgramming> &arrays, uint64_t number = 0,
-                         uint64_t chip = 0);
+                         uint64_t chip = 0, double time = 0.0);
   /// program() with programmed conductances in uS that were measured, one row of `values` [dSize
   /// xSize, devicesOfCell()] for each cell. They drift as those of programming `number`.
   /// InputError, before anything changes, if one is negative or not finite.

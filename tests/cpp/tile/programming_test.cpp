@@ -85,6 +85,49 @@ TEST(Programming, Property61_APointHasOneArrayInAnyOrderOfCalls) {
   }
 }
 
+TEST(Programming, Property61_ProgrammingToATimeIsProgrammingAndDrift) {
+  for (const Compensation rule :
+       {Compensation::None, Compensation::Global, Compensation::ExactReference}) {
+    for (const CellKind cell : {CellKind::Pair, CellKind::Single, CellKind::Slices}) {
+      for (const float window : {0.0f, 60.0f}) {
+        InferenceParams params;
+        params.compensation = rule;
+        params.cell = cell;
+        params.read_window = window;
+        TileConfig config = inferenceConfig(params);
+        config.forward.w_noise = 0.0f;
+        Tile one = someTile(config);
+        Tile other = someTile(config);
+        for (const double time : {3600.0, 0.0, 1.0}) {
+          one.programming().program(7, 2);
+          one.programming().drift(time);
+          other.programming().program(7, 2, time);
+          EXPECT_EQ(other.programming().point().time, time);
+          EXPECT_TRUE(sameBits(weightsOf(one), weightsOf(other)));
+          EXPECT_TRUE(
+              sameBits(one.programming().compensation(), other.programming().compensation()));
+          EXPECT_TRUE(sameBits(readOf(one), readOf(other)));
+          one.programming().drift(60.0, 1);  // the reference is that of time 0
+          other.programming().drift(60.0, 1);
+          EXPECT_TRUE(sameBits(readOf(one), readOf(other)));
+        }
+      }
+    }
+  }
+}
+
+TEST(Programming, ATimeWithoutNumbersIsRefusedBeforeAnythingIsProgrammed) {
+  InferenceParams params;
+  params.noise_model = ReRamWan2022::Params();
+  Tile tile = someTile(inferenceConfig(params));
+  const std::string said = messageOf([&] { tile.programming().program(1, 0, 1e9); });
+  EXPECT_NE(said.find("extrapolate=True"), std::string::npos) << said;
+  EXPECT_FALSE(tile.programming().isProgrammed());
+  tile.programming().program(2);
+  messageOf([&] { tile.programming().program(1, 0, -1.0); });
+  EXPECT_EQ(tile.programming().point().number, 2U);
+}
+
 TEST(Programming, Property61_AStateContinuesToTheBit) {
   InferenceParams params;
   params.cell = CellKind::Single;

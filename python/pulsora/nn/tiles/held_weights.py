@@ -150,13 +150,25 @@ class HeldWeights:
         return same
 
     @staticmethod
-    def program(layers: list[tuple[HeldWeights, nn.Parameter]], number: int, chip: int = 0) -> None:
-        """Programs the weights of layers."""
+    def program(
+        layers: list[tuple[HeldWeights, nn.Parameter]],
+        number: int,
+        chip: int = 0,
+        time: float = 0.0,
+    ) -> None:
+        """Programs the weights of layers; reads see the arrays at that time.
+
+        Raises:
+            ConfigError: For a bad number, and a time for which a noise model has no numbers;
+                nothing has changed.
+        """
         _require_whole("number", number, 47)
         _require_whole("chip", chip, 32)
+        for held, _ in layers:
+            held.require_time(time)
         for held, weight in layers:
             held._prepare_programming(weight)  # noqa: SLF001 - of this class
-        _core.program_tiles(_tiles_of(layers), number, chip)
+        _core.program_tiles(_tiles_of(layers), number, chip, time)
 
     def program_many(self, weight: Tensor, points: list[tuple[int, float]], chip: int) -> None:
         """Programs the weights as at several points of a chip: numbers of programmings and times.

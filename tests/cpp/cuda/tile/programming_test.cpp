@@ -55,6 +55,8 @@ Result programmed(const Context &context, const TileConfig &config) {
     tile.programming().drift(time, 1);
     look();
   }
+  tile.programming().program(4, 1, 60.0);
+  look();
   result.state = tile.state();
   return result;
 }

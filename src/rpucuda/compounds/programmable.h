@@ -47,8 +47,8 @@ class Programmable {
   virtual void program(const Context &context, const ProgrammedPoint &point) = 0;
   /// ConfigError unless the noise model has numbers of a time.
   virtual void requireTime(double time) const = 0;
-  /// program() to time 0 of an array whose programmed conductances in uS were measured, [dSize, xSize,
-  /// devicesOfCell()]; what follows from the number is their drift and their read noise.
+  /// program() to time 0 of an array whose programmed conductances in uS were measured, [dSize,
+  /// xSize, devicesOfCell()]; what follows from the number is their drift and their read noise.
   virtual void programMeasured(const Context &context, const float *conductances,
                                uint64_t number) = 0;
   /// Whether the programmed conductances were measured.

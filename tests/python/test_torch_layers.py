@@ -110,37 +110,6 @@ def test_weights_are_not_assigned_and_tiles_can_be_shared() -> None:
     assert not torch.equal(one.weight, before)
 
 
-# Paths of torch that take weights without calling a layer
-
-
-@pytest.mark.parametrize("layers", [0, 2])
-def test_fused_encoders_read_the_tiles(layers: int) -> None:
-    torch.manual_seed(0)
-    encoder: nn.Module = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
-    if layers:
-        encoder = nn.TransformerEncoder(encoder, layers)
-    with pytest.warns(UserWarning, match="out_proj"):
-        model = pl.convert_to_analog(encoder, NOISY, seed=1).eval()
-    x = random(2, 5, 8)
-    mask = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
-    with torch.no_grad():
-        first, second = (model(x, src_key_padding_mask=mask) for _ in range(2))
-    assert not torch.equal(first[0], second[0])  # the noise of two reads
-    analog = [layer for layer in model.modules() if isinstance(layer, AnalogLinear)]
-    assert len(analog) == 2 * max(layers, 1)
-    for layer in analog:
-        assert [tile.evaluated for tile in layer.tiles] == [2 * 2 * 5]
-
-
-def test_attention_that_would_bypass_an_analog_projection_is_refused() -> None:
-    attention = nn.MultiheadAttention(8, 2, batch_first=True).eval()
-    attention.out_proj = AnalogLinear(8, 8)  # type: ignore[assignment]
-    x = random(2, 5, 8)
-    for grad in (False, True):
-        with torch.set_grad_enabled(grad), pytest.raises(RuntimeError, match="tiles would not be"):
-            attention(x, x, x)
-
-
 def test_a_function_given_the_copy_is_refused() -> None:
     layer = AnalogLinear(4, 3)
     with pytest.raises(RuntimeError, match="call the layer itself"):

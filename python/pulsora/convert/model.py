@@ -34,6 +34,7 @@ from pulsora.convert.replacing import (
 )
 from pulsora.convert.report import analog_parts, conversion_report, named_analog_parts
 from pulsora.nn import AnalogModule, AnalogRNNBase, GatedAdapter
+from pulsora.nn.fused_encoders import unfuse
 from pulsora.nn.tiles.followed_weights import FollowedWeights
 from pulsora.nn.tiles.layer_names import set_names
 
@@ -212,6 +213,7 @@ def converted(
         if is_ours and not left[key]:
             release(layer, twin)
     set_names((name, part.tiles) for name, part in named_analog_parts(whole))
+    unfuse(whole)
     return whole
 
 

@@ -33,6 +33,7 @@ from pulsora.inference.programming import (
 from pulsora.inference.report import InferenceReport
 from pulsora.nn.age_gate import age_gates, select_ages
 from pulsora.nn.tiles.held_weights import HeldWeights
+from pulsora.nn.tiles.layer_names import described
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -148,6 +149,8 @@ def evaluate(
                     select_ages(gates, [group[0][1]], 1)
                     prepare(model)
                 found += _measured(model, batches, metric, [time for _, time in group], samples)
+                if chip == start == 0:
+                    _warn_of_unread(layers)
                 _require_numbers(found[start:], group, chip)
                 shown.add(len(group))
             columns = slice(chip * len(numbers), (chip + 1) * len(numbers))
@@ -243,6 +246,21 @@ def _measured(
             "batches gave no sample; give a list or a DataLoader, which can be gone through again"
         )
     return [total / seen for total in totals.tolist()]
+
+
+def _warn_of_unread(layers: list[tuple[HeldWeights, nn.Parameter]]) -> None:
+    """Warns of programmed layers that no batch has read."""
+    unread = [
+        described(held.array)
+        for held, _ in layers
+        if not any(tile.evaluated for tile in held.array)
+    ]
+    if unread:
+        warnings.warn(
+            f"the model did not read {', '.join(unread)}, so that noise and drift there have no "
+            "effect; look whether it takes their weights without calling them",
+            stacklevel=3,
+        )
 
 
 def _require_numbers(found: list[float], points: list[tuple[int, float]], chip: int) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pulsora._internal.modules import require_module
 from pulsora._internal.times import seconds
 from pulsora.nn.base import AnalogModule
+from pulsora.nn.fused_encoders import unfuse
 from pulsora.nn.tiles.held_weights import HeldWeights
 
 if TYPE_CHECKING:
@@ -212,6 +213,7 @@ def held_layers(model: nn.Module) -> list[tuple[HeldWeights, nn.Parameter]]:
 
 def _held_layers(model: nn.Module) -> list[tuple[HeldWeights, nn.Parameter]]:
     require_module(model)
+    unfuse(model)
     found = {
         id(layer.held): (layer.held, layer.carrier)
         for layer in model.modules()

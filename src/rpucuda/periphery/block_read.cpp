@@ -376,7 +376,7 @@ void BlockRead::convertInputs(const Context &context, MatrixView<const float> in
   const InputStage stage = inputStage(in, 0, false);
   rowAbsMax(context, in, scale);
   forEach(context, in.rows, FirstScale{in, stage.rule, averageMax_.data(), scale});
-  forEach(context, in.size(), QuietInput{in, scale, stage.converter, out});
+  convertQuietly(context, {in, scale, stage.converter, out});
 }
 
 RowList BlockRead::rowsToRepeat(const Context &context, const RowState &state, int64_t rows,

@@ -20,6 +20,10 @@ void measureInputs(const InputStage &stage, int64_t begin, int64_t end);
 template <Isa isa>
 void convertInputs(const InputStage &stage, bool measure, int64_t begin, int64_t end);
 
+/// Converts the rows [begin, end), like QuietInput.
+template <Isa isa>
+void convertQuietly(const QuietInput &quiet, int64_t begin, int64_t end);
+
 /// Finishes the entries [begin, end) of the stage's list, like FinishOutput.
 template <Isa isa>
 void finishOutputs(const OutputStage &stage, int64_t begin, int64_t end);

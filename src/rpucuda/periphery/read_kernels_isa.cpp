@@ -338,6 +338,23 @@ void convertInputs<Isa::PULSORA_ISA>(const InputStage &stage, bool measureFirst,
 }
 
 template <>
+void convertQuietly<Isa::PULSORA_ISA>(const QuietInput &quiet, int64_t begin, int64_t end) {
+  float x[kTile];
+  float y[kTile];
+  for (int64_t i = begin; i < end; ++i) {
+    const float scale = quiet.scale[i];
+    for (int64_t first = 0; first < quiet.in.cols; first += kTile) {
+      const int count = tileSize(first, quiet.in.cols);
+      loadTile(x, quiet.in.row(i), first, count);
+      for (int lanes = 0; lanes < count; lanes += kVectorLanes) {
+        for (int l = lanes; l < lanes + kVectorLanes; ++l) y[l] = quiet.value(x[l], scale);
+      }
+      storeTile(quiet.out.row(i), first, count, y);
+    }
+  }
+}
+
+template <>
 void finishOutputs<Isa::PULSORA_ISA>(const OutputStage &stage, int64_t begin, int64_t end) {
   FinishTile tile = {};
   int64_t k = begin;

@@ -185,8 +185,10 @@ struct QuietInput {
     const int64_t col = i % in.cols;
     // The analyzer assumes a reserved buffer that has no elements.
     // NOLINTNEXTLINE(clang-analyzer-core.NullDereference)
-    const float alpha = scale[row];
-    out(row, col) = alpha * convertedInput(converter, in(row, col), alpha, 0.0f, 0.5f);
+    out(row, col) = value(in(row, col), scale[row]);
+  }
+  PULSORA_HD float value(float x, float alpha) const {
+    return alpha * convertedInput(converter, x, alpha, 0.0f, 0.5f);
   }
 };
 

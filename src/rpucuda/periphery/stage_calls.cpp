@@ -22,6 +22,16 @@ void convertInputs(const Context &context, const InputStage &stage, bool measure
   cudaConvertInputs(context, stage, measureFirst);
 }
 
+void convertQuietly(const Context &context, const QuietInput &quiet) {
+  if (context.onCpu()) {
+    const auto kernel = withIsa(context.cpu.isa, [](auto isa) { return &convertQuietly<isa>; });
+    parallelRange(context, quiet.in.rows, rowGrain(quiet.in.cols),
+                  [&](int64_t begin, int64_t end) { kernel(quiet, begin, end); });
+    return;
+  }
+  forEach(context, quiet.in.size(), quiet);
+}
+
 void measureInputs(const Context &context, const InputStage &stage) {
   if (context.onCpu()) {
     const auto kernel = withIsa(context.cpu.isa, [](auto isa) { return &measureInputs<isa>; });

@@ -11,6 +11,8 @@ namespace pulsora {
 void measureInputs(const Context &context, const InputStage &stage);
 /// Converts inputs by the DAC; with measureFirst, after measureInputs().
 void convertInputs(const Context &context, const InputStage &stage, bool measureFirst);
+/// Converts inputs without noise, in units of the inputs.
+void convertQuietly(const Context &context, const QuietInput &quiet);
 /// Makes results from the sums of a product.
 void finishOutputs(const Context &context, const OutputStage &stage);
 

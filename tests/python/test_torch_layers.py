@@ -177,16 +177,29 @@ def test_a_layer_is_where_torch_puts_layers() -> None:
 # Gradient checkpointing
 
 
-def block() -> nn.Sequential:
+# Pulsed weights, and two kinds that are parameters of torch.
+TRAINED = {
+    "pulsed": pl.SingleConfig(),
+    "hardware-aware": pl.InferenceConfig(modifier="add_normal", modifier_std=0.1),
+    "mixed precision": pl.MixedPrecisionConfig(),
+}
+
+
+def block(config: pl.config.TileConfig = TRAINED["pulsed"]) -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(
-        AnalogLinear(4, 6, seed=1, max_input_size=2), nn.Dropout(0.3), AnalogLinear(6, 4, seed=2)
+        AnalogLinear(4, 6, config=config, seed=1, max_input_size=2),
+        nn.Dropout(0.3),
+        AnalogLinear(6, 4, config=config, seed=2),
     )
 
 
-def trained(run: Callable[[nn.Module, torch.Tensor], torch.Tensor]) -> list[Any]:
+def trained(
+    run: Callable[[nn.Module, torch.Tensor], torch.Tensor],
+    config: pl.config.TileConfig = TRAINED["pulsed"],
+) -> list[Any]:
     """Losses, weights and counters of some training."""
-    model = block()
+    model = block(config)
     optimizer = AnalogSGD(model.parameters(), lr=0.1)
     seen: list[Any] = []
     torch.manual_seed(1)
@@ -207,9 +220,10 @@ def checkpointed(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
     return y
 
 
-def test_a_checkpointed_part_reads_again_what_it_read() -> None:
-    plain = trained(lambda model, x: model(x))
-    assert trained(checkpointed) == plain
+@pytest.mark.parametrize("config", TRAINED.values(), ids=TRAINED)
+def test_a_checkpointed_part_reads_again_what_it_read(config: pl.config.TileConfig) -> None:
+    plain = trained(lambda model, x: model(x), config)
+    assert trained(checkpointed, config) == plain
 
 
 def test_checkpoints_may_be_nested() -> None:
@@ -223,9 +237,13 @@ def test_checkpoints_may_be_nested() -> None:
     assert trained(nested) == trained(lambda model, x: model(x))
 
 
+@pytest.mark.parametrize("config", TRAINED.values(), ids=TRAINED)
 @pytest.mark.parametrize("use_reentrant", [True, False])
-def test_checkpoints_that_would_read_other_noise_are_refused(use_reentrant: bool) -> None:
-    model = block()
+@pytest.mark.filterwarnings("ignore:a layer of InferenceConfig is evaluated")
+def test_checkpoints_that_would_read_other_noise_are_refused(
+    use_reentrant: bool, config: pl.config.TileConfig
+) -> None:
+    model = block(config)
     loss = checkpoint(model, random(5, 4).requires_grad_(), use_reentrant=use_reentrant).sum()
     with pytest.raises(RuntimeError, match=r"context_fn=pulsora\.nn\.replayed_reads"):
         loss.backward()

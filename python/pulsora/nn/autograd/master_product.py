@@ -9,6 +9,7 @@ import torch
 from pulsora.lowrank.functional import autocast_type
 from pulsora.nn.autograd.differentiation import differentiable_once
 from pulsora.nn.autograd.gated_product import own
+from pulsora.nn.tiles.checkpointing import require_first_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,7 +90,11 @@ def read_held(
         held: The tiles that hold W.
         rows: Shape of the mini-batch and number of time steps, as `TileArray.begin_read` takes
             them, and whether the layer is in training mode.
+
+    Raises:
+        RuntimeError: If a part of the model is run again without `replayed_reads`.
     """
+    require_first_run()
     shape, steps, training = rows
     position = held.array.begin_read(shape, steps, training=training)
     y: Tensor = _HeldProduct.apply(  # type: ignore[no-untyped-call]

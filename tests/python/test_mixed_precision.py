@@ -16,6 +16,7 @@ from torch import nn
 import pulsora as pl
 from pulsora.nn import AnalogConv2d, AnalogLinear
 from pulsora.optim import AnalogSGD
+from unusual_optimizers import DataSGD, Wrapped
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -124,8 +125,10 @@ def test_updates_without_a_master_are_added_up_and_join_it() -> None:
         lambda p: torch.optim.AdamW(p, lr=0.01),
         lambda p: torch.optim.Adam(p, lr=0.01, foreach=False),
         lambda p: AnalogSGD(p, lr=0.3),
+        lambda p: DataSGD(p, lr=0.3),
+        lambda p: Wrapped(torch.optim.SGD(p, lr=0.3)),
     ],
-    ids=["momentum", "adamw", "adam", "analog_sgd"],
+    ids=["momentum", "adamw", "adam", "analog_sgd", "data", "wrapped"],
 )
 def test_any_optimiser_trains_and_cells_follow_each_step(make: Make) -> None:
     net = model(visible=cells(**SHARP))

@@ -34,7 +34,8 @@ class FollowedWeights:
 
     Reads see the cells. Each change of the parameter ends a mini-batch of the tiles: cells that lag
     behind by whole steps are pulsed. This happens after a step of an optimiser, or else before the
-    next read, because torch counts writes to a tensor.
+    next read, because torch counts writes to a tensor. It does not count writes through `.data`,
+    which are seen after a step of an optimiser alone.
 
     Args:
         array: The tiles, of a kind whose facts say `follows`.
@@ -44,10 +45,15 @@ class FollowedWeights:
         self.array = array
         self._version: tuple[int, int] | None = None  # of the values that were followed last
         self._kept: Tensor | None = None
+        self._is_read = False  # since cells followed last
 
-    def follow(self, weight: Tensor) -> None:
-        """Lets cells follow the parameter, if it has changed since they did so last."""
-        if self._version == version_of(weight):
+    def follow(self, weight: Tensor, *, is_stepped: bool = False) -> None:
+        """Lets cells follow the parameter, if it has changed since they did so last.
+
+        `is_stepped` says that an optimiser has just made a step, perhaps through `.data`. It counts
+        once after each read, because optimisers may wrap others.
+        """
+        if self._version == version_of(weight) and not (is_stepped and self._is_read):
             return
         kept, self._kept = self._kept, None
         if kept is not None and torch.equal(kept, weight):
@@ -84,6 +90,7 @@ class FollowedWeights:
         """Takes note that the cells stand for these values of the parameter."""
         self._version = version_of(weight)
         self._kept = None
+        self._is_read = False
 
     def is_followed(self, weight: Tensor) -> bool:
         """Whether the cells have followed these values of the parameter."""
@@ -92,6 +99,7 @@ class FollowedWeights:
     def before_read(self, weight: Tensor, *, evaluation: bool) -> None:  # noqa: ARG002
         """Prepares the tiles for a read."""
         self.follow(weight)
+        self._is_read = True
 
     def before_backward(self, weight: Tensor, noted: None) -> None:
         """Prepares the tiles for a backward read, which sees the cells as they are."""
@@ -129,11 +137,12 @@ def expect_copies(weight: Tensor) -> None:
 def _follow(optimizer: torch.optim.Optimizer, _arguments: object, _options: object) -> None:
     if not _layers:
         return
-    stepped = {id(each) for group in optimizer.param_groups for each in group["params"]}
+    theirs = {id(each) for group in optimizer.param_groups for each in group["params"]}
     for layer in list(_layers):
         weight: Any = layer.carrier
-        if id(weight) in stepped:
-            layer.held.follow(weight)  # type: ignore[union-attr, operator]
+        if id(weight) in theirs:
+            is_stepped = weight.grad is not None
+            layer.held.follow(weight, is_stepped=is_stepped)  # type: ignore[union-attr, operator]
 
 
 def followed_layers(model: nn.Module) -> list[Any]:

@@ -105,6 +105,30 @@ TEST(Kernels, InputsAreThoseOfTheFunctorsOnEveryInstructionSet) {
   }
 }
 
+TEST(Kernels, QuietInputsAreThoseOfTheFunctorOnEveryInstructionSet) {
+  constexpr int64_t rows = InputCase::kRows;
+  constexpr int64_t cols = InputCase::kCols;
+  for (const bool strided : {false, true}) {
+    for (const bool stochastic : {false, true}) {
+      InputCase made(NoiseManagement::AbsMax, 1, false, stochastic, strided);
+      for (size_t i = 0; i < made.scale.size(); ++i) made.scale[i] = 0.1f * float(i);  // 0 too
+      Vector plain(rows * cols), fast(rows * cols);
+      const auto quiet = [&](Vector &out) {
+        const MatrixView<float> to =
+            strided ? colMajor(out.data(), rows, cols) : rowMajor(out.data(), rows, cols);
+        return QuietInput{made.stage.in, made.scale.data(), made.stage.converter, to};
+      };
+      apply(rows * cols, quiet(plain));
+      for (Isa isa : supportedIsas()) {
+        const auto kernel = withIsa(isa, [](auto i) { return &convertQuietly<i>; });
+        kernel(quiet(fast), 0, 5);
+        kernel(quiet(fast), 5, rows);
+        expectSameBits(fast, plain, message(strided, stochastic, " ", isaName(isa)));
+      }
+    }
+  }
+}
+
 struct OutputCase {
   static constexpr int64_t kRows = 19, kCols = 139;
   Vector sums = waves(2 * kRows * kCols, 0.11f), absSums = waves(2 * kRows * kCols, 0.13f);

@@ -47,6 +47,22 @@ def test_tied_biases_stay_tied_there_and_back() -> None:
     assert torch.equal(digital[0].bias, model[0].bias)
 
 
+def test_tied_biases_of_recurrent_layers_stay_tied_there_and_back() -> None:
+    model = nn.Sequential(nn.GRU(3, 3), nn.GRU(3, 3))
+    model[1].bias_hh_l0 = model[0].bias_hh_l0
+    analog = pl.convert_to_analog(model, IDEAL)
+    digital = pl.convert_to_digital(analog)
+    for each in (analog, digital):
+        assert each[0].bias_hh_l0 is each[1].bias_hh_l0
+        assert each[0].bias_ih_l0 is not each[1].bias_ih_l0
+    assert digital[0].bias_hh_l0 is not analog[0].bias_hh_l0
+    x = torch.ones(2, 1, 3)
+    before = digital[0](x)[0]
+    with torch.no_grad():
+        digital[1].bias_hh_l0 += 1.0
+    assert not torch.equal(digital[0](x)[0], before)
+
+
 def tied(first: nn.Module, second: nn.Module) -> nn.Module:
     second.weight = first.weight
     return nn.Sequential(first, second)

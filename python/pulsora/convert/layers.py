@@ -124,11 +124,13 @@ def digital_recurrent(layer: AnalogRNNBase) -> nn.Module:
     part = next(analog_parts(layer))
     made = layer.digital(device=part.tiles.device, dtype=part.digital_dtype)
     made.load_state_dict(weights)
-    for name, parameter in made.named_parameters():
+    for name, parameter in list(made.named_parameters()):
         where = name.removeprefix("weight_").removeprefix("bias_")
         own = layer._parameters.get(name)  # noqa: SLF001 - a bias, unless that is in tiles
         of = cast("AnalogModule", layer.get_submodule(where)).carrier if own is None else own
         parameter.requires_grad_(of.requires_grad)
+        if own is not None and _are_equal(own, parameter):
+            setattr(made, name, own)  # the same parameter, which other layers may have too
     return made
 
 

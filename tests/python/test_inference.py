@@ -59,6 +59,16 @@ def test_property_61_programming_to_a_time_is_programming_and_drift() -> None:
         assert (one.weights == same.weights).all()
 
 
+def test_models_that_are_made_in_inference_mode_are_read_like_others() -> None:
+    model = pl.program(model_of().eval(), time="1 day")
+    with torch.inference_mode():
+        other = pl.program(model_of().eval(), time="1 day")
+        assert torch.equal(other(X), model(X))
+        pl.program(other)
+        pl.drift(other, "1 day")
+        assert torch.equal(other(X), pl.drift(model, "1 day")(X))
+
+
 def test_a_refused_time_programs_no_layer() -> None:
     model = model_of(noise_model=pl.noise_models.ReRamWan2022()).eval()
     for time, error in (("1 year", "extrapolate=True"), (-1.0, ">= 0"), ("soon", "one of the")):

@@ -325,8 +325,12 @@ _warned: list[bool] = []
 
 
 def version_of(weight: Tensor) -> tuple[int, int]:
-    """Returns a mark that differs after every write to a tensor."""
-    return weight.data_ptr(), weight._version  # noqa: SLF001 - torch's counter of writes
+    """Returns a mark that differs after every write to a tensor that torch counts.
+
+    It counts none through `.data`, and none to tensors that were made in `inference_mode()`.
+    """
+    version = -1 if weight.is_inference() else weight._version  # noqa: SLF001 - counts writes
+    return weight.data_ptr(), version
 
 
 def gradient_of(array: TileArray, x: Tensor, d: Tensor) -> Tensor:

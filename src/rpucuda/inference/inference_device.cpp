@@ -7,6 +7,7 @@
 #include "array/events.h"
 #include "core/backend.h"
 #include "inference/functors.h"
+#include "inference/modify_weights.h"
 #include "inference/weight_span.h"
 #include "linalg/math_util.h"
 #include "numerics/abs_max.h"
@@ -286,7 +287,7 @@ void InferenceDevice::modify(const Context &context) {
     const auto apply = [&](float *to) {
       modifier.made = params_.modifier == Modifier::NoiseModel ? to : nullptr;
       modifier.to = to;
-      forEach(context, (cells() + 7) / 8, modifier);
+      modifyWeights(context, modifier);
     };
     apply(realised_.data());
     for (int k = 0; isApart() && modifier.made && k < parts_.count; ++k)

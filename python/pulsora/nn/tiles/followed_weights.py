@@ -10,7 +10,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from pulsora.nn.tiles.held_weights import gradient_of, version_of
 from pulsora.nn.tiles.layer_names import named_errors
-from pulsora.nn.tiles.tile_read import for_tile
+from pulsora.nn.tiles.tile_read import parameter_for_tile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -76,15 +76,16 @@ class FollowedWeights:
     def _send(self, weight: Tensor) -> None:
         """Lets the tiles follow; InputError on the CPU for weights that are not finite."""
         array = self.array
-        values = weight.detach().reshape(array.shape).float()
+        values = weight.detach().reshape(array.shape)
         if array.scales is not None:
             values = values / array.scales[:, None]
         array.changes += 1
         if array.groups == 1:
-            array.together.follow(for_tile(values))
+            array.together.follow(parameter_for_tile(values))
             return
         for row, col, tile in array.parts():
-            tile._core.follow(for_tile(values[row, col]))  # noqa: SLF001 - of this package
+            part = parameter_for_tile(values[row, col])
+            tile._core.follow(part)  # noqa: SLF001 - of this package
 
     def followed(self, weight: Tensor) -> None:
         """Takes note that the cells stand for these values of the parameter."""

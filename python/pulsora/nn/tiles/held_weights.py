@@ -10,7 +10,7 @@ import torch
 from pulsora import _core
 from pulsora._internal.checks import is_whole
 from pulsora.nn.tiles.layer_names import described
-from pulsora.nn.tiles.tile_read import for_tile
+from pulsora.nn.tiles.tile_read import for_tile, parameter_for_tile, require_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,12 +76,12 @@ class HeldWeights:
         """Writes the values of the parameter to the tiles."""
         self.array.changes += 1
         is_same = self._version == version_of(weight)
-        values = weight.detach().reshape(self.array.shape).float()
+        values = weight.detach().reshape(self.array.shape)
         if self.array.groups == 1:
-            self.array.together.take(for_tile(values), is_same)
+            self.array.together.take(parameter_for_tile(values), is_same)
         else:
             for row, col, tile in self.array.parts():
-                tile._core.take(for_tile(values[row, col]), is_same)  # noqa: SLF001
+                tile._core.take(parameter_for_tile(values[row, col]), is_same)  # noqa: SLF001
         self._version = version_of(weight)
 
     def before_read(self, weight: Tensor, *, evaluation: bool) -> None:
@@ -139,6 +139,7 @@ class HeldWeights:
         """Whether the tiles have the values of the parameter."""
         if self._version == version_of(weight):
             return True
+        require_whole(weight)
         values = weight.detach().reshape(self.array.shape).float().cpu()
         same = all(
             torch.equal(torch.from_numpy(tile.programming.written.copy()), values[row, col])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from pulsora.nn.tiles.mapped_memory import mapped
 
 if TYPE_CHECKING:
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from pulsora.nn.tiles.batch_shard import BatchShard
     from pulsora.tile.arrays import Array
 
-__all__ = ["ReadPosition", "as_taken", "for_tile", "read"]
+__all__ = ["ReadPosition", "as_taken", "for_tile", "parameter_for_tile", "read", "require_whole"]
 
 
 class ReadPosition(NamedTuple):
@@ -57,6 +59,30 @@ def read(
 def for_tile(values: Tensor) -> Array:
     """Returns contiguous values without their gradient, on the CPU as an array of NumPy."""
     return as_taken(values.detach().contiguous())
+
+
+def parameter_for_tile(values: Tensor) -> Array:
+    """Returns the detached values of a parameter as `for_tile`, in single precision.
+
+    Its memory can still be resized, which torch refuses after `numpy()`, and which
+    `torch.distributed.fsdp` does.
+
+    Raises:
+        RuntimeError: If this process has a part of the parameter alone (`require_whole`).
+    """
+    require_whole(values)
+    values = values.float().contiguous()
+    return np.from_dlpack(values) if values.is_cpu else values
+
+
+def require_whole(weight: Tensor) -> None:
+    """Raises RuntimeError for a weight that is sharded over processes."""
+    if hasattr(weight, "full_tensor"):  # a DTensor
+        raise RuntimeError(
+            "the weight is sharded over processes (torch.distributed.fsdp), but tiles take it "
+            "whole: program and drift a model whose parts were gathered by unshard(), and train "
+            "cells that follow a weight (MixedPrecisionConfig) by DistributedDataParallel"
+        )
 
 
 def as_taken(values: Tensor) -> Array:

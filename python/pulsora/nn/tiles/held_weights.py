@@ -165,7 +165,7 @@ class HeldWeights:
         """
         _require_whole("number", number, 47)
         _require_whole("chip", chip, 32)
-        for held, _ in layers:
+        for held, _ in layers if time > 0.0 else ():
             held.require_time(time)
         for held, weight in layers:
             held._prepare_programming(weight)  # noqa: SLF001 - of this class

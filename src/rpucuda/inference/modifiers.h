@@ -84,20 +84,6 @@ PULSORA_HD float modified(const ModifierRule &rule, float w, float largest, floa
   return w;
 }
 
-/// modified() of a weight that is confined to the range of its cell, over `scale`, the weight that
-/// uses the whole range.
-PULSORA_HD float modifiedInRange(const ModifierRule &rule, float w, float scale, float largest,
-                                 float z, float u) {
-  const float clipped = pulsora::clamp(w, -scale, scale);
-  return modified(rule, clipped, largest, z, u) / scale;
-}
-
-/// Whether a training read sees 0: if the uniform number `u` drops the weight, or if the weights of
-/// its scale are all 0.
-PULSORA_HD bool isDropped(const ModifierRule &rule, float scale, float u) {
-  return u < rule.drop || !(scale > 0.0f);
-}
-
 /// Modifies eight neighbouring cells for the training read `number`: to = W' / scale.
 struct WeightModifier {
   ModifierRule rule;
@@ -129,8 +115,9 @@ struct WeightModifier {
     for (int l = 0; l < 8; ++l) {
       if (first + l >= cells) break;
       const float s = scale[row];
-      if (!made) seen[l] = modifiedInRange(rule, given[l], s, largest[row], z.z[l], rounds[l]);
-      if (isDropped(rule, s, drops[l])) seen[l] = 0.0f;
+      const float clipped = pulsora::clamp(given[l], -s, s);
+      if (!made) seen[l] = modified(rule, clipped, largest[row], z.z[l], rounds[l]) / s;
+      if (drops[l] < rule.drop || !(s > 0.0f)) seen[l] = 0.0f;
       const bool isLast = ++col == cols;
       row += isLast ? 1 : 0;
       col = isLast ? 0 : col;

@@ -98,10 +98,10 @@ void modify(const WeightModifier &work, int64_t begin, int64_t end) {
     const Rows rows(work, first, count);
     for (int lanes = 0; lanes < kCells; lanes += kVectorLanes) {
       for (int l = lanes; l < lanes + kVectorLanes; ++l) {
-        const float scale = rows.scale[l];
-        if (!kIsMade)
-          seen[l] = modifiedInRange(rule, given[l], scale, rows.largest[l], z[l], rounds[l]);
-        seen[l] = isDropped(rule, scale, drops[l]) ? 0.0f : seen[l];
+        const float s = rows.scale[l];
+        const float clipped = pulsora::clamp(given[l], -s, s);
+        if (!kIsMade) seen[l] = modified(rule, clipped, rows.largest[l], z[l], rounds[l]) / s;
+        seen[l] = drops[l] < rule.drop || !(s > 0.0f) ? 0.0f : seen[l];
       }
     }
     for (int l = 0; l < count; l += kVectorLanes)

@@ -4,6 +4,7 @@
 #include "core/context.h"
 #include "core/isa.h"
 #include "periphery/additive_functors.h"
+#include "periphery/quiet_input.h"
 #include "periphery/read_stages.h"
 
 namespace pulsora {

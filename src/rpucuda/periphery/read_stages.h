@@ -173,25 +173,6 @@ struct FirstScale {
   }
 };
 
-/// Element i as the DAC converts it without noise, in units of the inputs.
-struct QuietInput {
-  MatrixView<const float> in;
-  const float *scale;
-  InputConverter converter;
-  MatrixView<float> out;
-
-  PULSORA_HD void operator()(int64_t i) const {
-    const int64_t row = i / in.cols;
-    const int64_t col = i % in.cols;
-    // The analyzer assumes a reserved buffer that has no elements.
-    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference)
-    out(row, col) = value(in(row, col), scale[row]);
-  }
-  PULSORA_HD float value(float x, float alpha) const {
-    return alpha * convertedInput(converter, x, alpha, 0.0f, 0.5f);
-  }
-};
-
 /// The scales of a whole mini-batch under average_abs_max; one sequential call, because each
 /// sample's mean follows from the one before. A row whose scale is NaN counts as zeros.
 struct AverageScales {

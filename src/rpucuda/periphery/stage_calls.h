@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/context.h"
+#include "periphery/quiet_input.h"
 #include "periphery/read_stages.h"
 
 // The stages of a read for all rows of a list, on the device of a context.

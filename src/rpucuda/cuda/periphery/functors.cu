@@ -4,6 +4,7 @@
 #include "periphery/additive_functors.h"
 #include "periphery/further_products.h"
 #include "periphery/one_hot_read.h"
+#include "periphery/quiet_input.h"
 #include "periphery/read_stages.h"
 #include "periphery/slice_functors.h"
 #include "periphery/wire_solver.h"

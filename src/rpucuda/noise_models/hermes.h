@@ -71,10 +71,9 @@ struct Hermes : PowerLawOf<Hermes> {
             {-0.0117f, -0.0069f, 0.015f, 0.04f},
             {0.0123f, 0.0211f, -0.0280f, 0.0069f}};
   }
-  /// clip(slope ln g + offset, least, largest) with these four numbers.
+  /// clippedLog() with these four numbers.
   PULSORA_HD static float logCurve(float g, const float (&c)[4]) {
-    const float logarithm = pulsora::log(pulsora::max(g, 1e-7f));
-    return pulsora::clamp(pulsora::fma(c[0], logarithm, c[1]), c[2], c[3]);
+    return clippedLog(g, c[0], c[1], c[2], c[3]);
   }
 
   PULSORA_HD static float programSigma(float target, const Params &p) {

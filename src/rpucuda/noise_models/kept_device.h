@@ -19,7 +19,20 @@ using SaysWhatIsKept = std::void_t<
     decltype(Model::readSigma(aConst<typename Model::Kept>(), 0.0f, aConst<typename Model::Time>(),
                               aConst<typename Model::Params>()))>;
 
+template <class Model, class = void>
+struct HasDrifts : std::false_type {};
+template <class Model>
+struct HasDrifts<Model, std::void_t<decltype(Model::drifts(aConst<typename Model::Time>()))>>
+    : std::true_type {};
+
 }  // namespace detail
+
+/// Whether devices have drifted at a time, as far as the model says.
+template <class Model>
+PULSORA_HD bool driftsAt(const typename Model::Time &time) {
+  if constexpr (detail::HasDrifts<Model>::value) return Model::drifts(time);
+  return true;
+}
 
 /// A programmed device, which is read at several times. This one is of a model that does not say
 /// what a device keeps over time.

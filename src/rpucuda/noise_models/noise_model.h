@@ -72,8 +72,8 @@ struct NoiseParams {
       "Factor on the drift; 0 keeps the programmed conductance.");
   }
 
-  /// A conductance relative to g_max; 0 if it is below 2^-64.
-  PULSORA_HD float relative(float g) const { return pulsora::ratio(g, g_max); }
+  /// A conductance relative to g_max.
+  PULSORA_HD float relative(float g) const { return g * pulsora::quotientOfNormal(1.0f, g_max); }
 
   template <class Check>
   void check(const Check &c) const {

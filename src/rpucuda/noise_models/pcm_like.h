@@ -35,11 +35,13 @@ struct PcmParams : PowerLawParams {
   }
 };
 
-/// Q of phase-change memory for a programmed conductance g relative to g_max. Below g = 2e-5 the
-/// power is less than 0.001; to bound g there saves the slow arithmetic of subnormal numbers.
+/// Q of phase-change memory, min(0.0088 g^-0.65, 0.2), for a programmed conductance g relative to
+/// g_max. It is 0.2 below g = 0.008, so that a bound of g there does not show.
 PULSORA_HD float pcmReadNoise(float g) {
-  const float power = pulsora::powOfNormal(pulsora::max(g, 2e-5f), 0.65f);
-  return pulsora::min(pulsora::quotientOfNormal(0.0088f, pulsora::max(power, 0.001f)), 0.2f);
+  const float log2 = pulsora::log2OfNormal(pulsora::maxForCompare(g, 1e-3f));
+  const float kLog2Of0088 = -6.8282809f;
+  return pulsora::minForCompare(pulsora::exp2OfBounded(pulsora::fma(-0.65f, log2, kLog2Of0088)),
+                                0.2f);
 }
 
 /// Phase-change memory as measured by Nandakumar et al.
@@ -58,14 +60,11 @@ struct PCMLike : PowerLawOf<PCMLike> {
   PULSORA_HD static float programSigma(float target, const Params &p) {
     return p.programSigma(target);
   }
-  PULSORA_HD static float logOf(float target, const Params &p) {
-    return pulsora::logOfNormal(pulsora::max(p.relative(target), 1e-7f));
-  }
   PULSORA_HD static float nuMean(float target, const Params &p) {
-    return pulsora::clamp(pulsora::fma(-0.0155f, logOf(target, p), 0.0244f), 0.049f, 0.1f);
+    return clippedLog(p.relative(target), -0.0155f, 0.0244f, 0.049f, 0.1f);
   }
   PULSORA_HD static float nuStd(float target, const Params &p) {
-    return pulsora::clamp(pulsora::fma(-0.0125f, logOf(target, p), -0.0059f), 0.008f, 0.045f);
+    return clippedLog(p.relative(target), -0.0125f, -0.0059f, 0.008f, 0.045f);
   }
   PULSORA_HD static float readNoise(float programmed, const Params &p) {
     return pcmReadNoise(p.relative(programmed));

@@ -23,6 +23,14 @@ struct PowerLawParams : NoiseParams {
   }
 };
 
+/// clip(slope ln g + offset, least, largest) of a conductance relative to g_max, for bounds that are
+/// not zero.
+PULSORA_HD float clippedLog(float g, float slope, float offset, float least, float largest) {
+  const float kLn2 = 0.69314718f;
+  const float log2 = pulsora::log2OfNormal(pulsora::maxForCompare(g, 1e-7f));
+  return pulsora::limit(pulsora::fma(slope * kLn2, log2, offset), least, largest);
+}
+
 /// The power law of drift and its 1/f read noise. With T = t + t_0:
 ///
 ///     G_prog = max(G + prog_noise_scale sigma(G) xi, 0)
@@ -37,7 +45,7 @@ template <class Curves>
 // NOLINTNEXTLINE(bugprone-crtp-constructor-accessibility): it has functions alone
 struct PowerLawOf {
   struct Time {
-    float logRatio = 0.0f;    ///< ln(T / t_0)
+    float log2Ratio = 0.0f;   ///< log2(T / t_0)
     float readGrowth = 0.0f;  ///< sqrt(ln((T + t_read) / 2 t_read))
   };
 
@@ -50,7 +58,7 @@ struct PowerLawOf {
     const double begin = static_cast<double>(p.t_0);
     const double read = static_cast<double>(p.t_read);
     const double growth = std::log((t + begin + read) / (2.0 * read));
-    return {static_cast<float>(std::log1p(t / begin)),
+    return {static_cast<float>(std::log1p(t / begin) / std::log(2.0)),
             static_cast<float>(std::sqrt(growth > 0.0 ? growth : 0.0))};
   }
 
@@ -63,7 +71,7 @@ struct PowerLawOf {
     return t + static_cast<double>(p.t_0);
   }
 
-  PULSORA_HD static bool drifts(const Time &time) { return time.logRatio > 0.0f; }
+  PULSORA_HD static bool drifts(const Time &time) { return time.log2Ratio > 0.0f; }
   template <class P>
   PULSORA_HD static float programmed(float target, float xi, const P &p) {
     const float sigma = p.prog_noise_scale * Curves::programSigma(target, p);
@@ -86,7 +94,8 @@ struct PowerLawOf {
     return {exponent(target, xi, p), Curves::readNoise(programmed, p)};
   }
   PULSORA_HD static float drifted(const Kept &kept, float programmed, const Time &time) {
-    return programmed * pulsora::exp(-kept.exponent * time.logRatio);
+    const float halvings = pulsora::minForCompare(kept.exponent * time.log2Ratio, 120.0f);
+    return programmed * pulsora::exp2OfBounded(-halvings);
   }
   template <class P>
   PULSORA_HD static float readSigma(const Kept &kept, float drifted, const Time &time, const P &p) {

@@ -74,10 +74,11 @@ struct Realise {
 
   PULSORA_HD void operator()(int64_t group) const {
     if (!r.isOfPairs()) return makeDevices(group);
+    const bool drifts = driftsAt<Model>(time);
     if (lengthsAreUsual(p)) {
-      PairsOfBlock<Realise, Model, true>(*this, group).read(reading());
+      PairsOfBlock<Realise, Model, true>(*this, group, drifts).read(reading());
     } else {
-      PairsOfBlock<Realise, Model, false>(*this, group).read(reading());
+      PairsOfBlock<Realise, Model, false>(*this, group, drifts).read(reading());
     }
   }
 
@@ -126,14 +127,17 @@ struct Realise {
   /// The weight of a cell's devices up to device k, of conductance g, where `weight` is that of the
   /// devices before.
   PULSORA_HD float weightWith(int k, float g, float weight) const {
-    return pulsora::fma(r.cell.device[k].share, pulsora::ratio(g - p.g_min, p.g_max - p.g_min),
-                        weight);
+    return pulsora::fma(r.cell.device[k].share, (g - p.g_min) * perConductance(), weight);
   }
   /// The variance of the weight that each read draws, likewise; `sigma` is the standard deviation
   /// that device k has in it.
   PULSORA_HD float varianceWith(int k, float sigma, float variance) const {
-    const float spread = r.cell.device[k].share * (sigma / (p.g_max - p.g_min));
+    const float spread = r.cell.device[k].share * (sigma * perConductance());
     return pulsora::fma(spread, spread, variance);
+  }
+  /// 1 uS as a share of the range of a device.
+  PULSORA_HD float perConductance() const {
+    return pulsora::quotientOfNormal(1.0f, p.g_max - p.g_min);
   }
   /// `device` where a random word does not make it stuck; else its stuck value for each end.
   PULSORA_HD float stuck(uint32_t word, float device, float low, float high) const {
@@ -221,9 +225,9 @@ struct RealiseReadings {
 
   PULSORA_HD void operator()(int64_t group) const {
     if (lengthsAreUsual(work.p)) {
-      readAll(PairsOfBlock<Realise<Model>, Model, true>(work, group));
+      readAll(PairsOfBlock<Realise<Model>, Model, true>(work, group, true));
     } else {
-      readAll(PairsOfBlock<Realise<Model>, Model, false>(work, group));
+      readAll(PairsOfBlock<Realise<Model>, Model, false>(work, group, true));
     }
   }
 

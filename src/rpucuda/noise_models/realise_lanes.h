@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <type_traits>
-#include <utility>
 
 #include "core/isa.h"
 #include "noise_models/realise_cells.h"
@@ -14,17 +13,6 @@
 // for all lanes. The results have the bits of Realise.
 
 namespace pulsora {
-namespace detail {
-
-template <class Model, class = void>
-struct HasDrifts : std::false_type {};
-template <class Model>
-struct HasDrifts<Model,
-                 std::void_t<decltype(Model::drifts(std::declval<const typename Model::Time &>()))>>
-    : std::true_type {};
-
-}  // namespace detail
-
 template <Isa isa, class Model>
 class RealiseLanes {
   using Params = typename Model::Params;
@@ -185,15 +173,13 @@ class RealiseLanes {
     const float frozen = r_.frozen;
     Devices read;
     normals(elements, r_.keys.reading, Purpose::Program, read);
-    if constexpr (detail::HasDrifts<Model>::value) {
-      if (!Model::drifts(time)) {
-        for (int i = 0; i < kDevices; ++i) {
-          const DeviceReading seen = readingOfDrifted<Model>(g[i], g[i], read[i], time, p, frozen);
-          g[i] = seen.conductance;
-          sigma[i] = seen.sigma;
-        }
-        return;
+    if (!driftsAt<Model>(time)) {
+      for (int i = 0; i < kDevices; ++i) {
+        const DeviceReading seen = readingOfDrifted<Model>(g[i], g[i], read[i], time, p, frozen);
+        g[i] = seen.conductance;
+        sigma[i] = seen.sigma;
       }
+      return;
     }
     Devices kept;
     Devices anew;

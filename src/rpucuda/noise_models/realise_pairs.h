@@ -28,7 +28,8 @@ class PairsOfBlock {
   static constexpr int kCells = 4;
 
  public:
-  PULSORA_HD PairsOfBlock(const Work &work, int64_t group)
+  /// `drifts` says whether readings are made of devices that have drifted.
+  PULSORA_HD PairsOfBlock(const Work &work, int64_t group, bool drifts)
       : work_(work),
         loop_{work.p},
         firstCell_(group * kCells),
@@ -51,7 +52,8 @@ class PairsOfBlock {
       const Normal8 error = work.normals(r.keys.device, Purpose::Program, block_);
       for (int l = 0; l < 8; ++l) start[l] = Model::programmed(target[l], error.z[l], loop_.p);
     }
-    const Normal8 kept = work.normals(r.keys.device, Purpose::Drift, block_);
+    Normal8 kept{};
+    if (drifts) kept = work.normals(r.keys.device, Purpose::Drift, block_);
     for (int l = 0; l < 8; ++l)
       device_[l] = KeptDevice<Model>::of(target[l], start[l], kept.z[l], loop_.p);
   }

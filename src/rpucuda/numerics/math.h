@@ -89,12 +89,6 @@ PULSORA_HD float quotientOfNormal(float x, float y) {
 #endif
 }
 
-/// x / y for 2^-39 <= y <= 2^60; 0 if abs(x) < 2^-64 y, so that quotientOfNormal() may make it.
-PULSORA_HD float ratio(float x, float y) {
-  const float magnitude = bitCast<float>(bitCast<uint32_t>(x) & 0x7FFFFFFFU);
-  return quotientOfNormal(magnitude < y * 0x1p-64F ? 0.0F : x, y);
-}
-
 /// Largest integer <= x.
 PULSORA_HD float floor(float x) {
 #if PULSORA_DEVICE_CODE
@@ -157,6 +151,12 @@ PULSORA_HD float maxForCompare(float a, float b) {
 #else
   return a > b ? a : b;
 #endif
+}
+
+/// x limited to [low, high], two numbers that are not zero; NaN becomes low. A GPU has two
+/// instructions for it.
+PULSORA_HD float limit(float x, float low, float high) {
+  return minForCompare(maxForCompare(x, low), high);
 }
 
 /// x limited to [low, high]; NaN stays NaN. Needs low <= high.
@@ -275,8 +275,18 @@ PULSORA_HD float log(float x) {
   return x > 0.0F && x < kInfinity ? value : special;
 }
 
-/// log(x) of a normal x > 0, with its bits, in fewer instructions.
-PULSORA_HD float logOfNormal(float x) { return detail::logPairOfNormal(x, 0.0F, 0.0F).hi; }
+/// log2(x) of a normal x > 0 in a third of the instructions of log(), for curves that were measured.
+/// Absolute error below 4.2e-7 and half a unit in the last place.
+PULSORA_HD float log2OfNormal(float x) {
+  const uint32_t bits = bitCast<uint32_t>(x);
+  // The exponent's field in the low bits of a number of [2^23, 2^24); the mantissa less 1.
+  const float exponent = bitCast<float>((bits >> 23) | 0x4B000000U) - (0x1p23F + 127.0F);
+  const float t = bitCast<float>((bits & 0x007FFFFFU) | 0x3F800000U) - 1.0F;
+  // log2(1 + t) / t on [0, 1], minimax for the error of the logarithm.
+  const float series = polynomial(t, 0x1.7152aep0F, -0x1.70f094p-1F, 0x1.e4eb3p-2F, -0x1.4db94p-2F,
+                                  0x1.8dea2ep-3F, -0x1.45de54p-4F, 0x1.fce264p-7F);
+  return fma(t, series, exponent);
+}
 
 /// ln(1 + x), accurate near 0. log1p(-1) = -inf, NaN below. Max ulp 0.66.
 PULSORA_HD float log1p(float x) {
@@ -292,16 +302,18 @@ PULSORA_HD float exp(float x) {
   return detail::joinExp(detail::expParts(clamp(x, -104.0F, 89.0F), 0.0F));
 }
 
-/// 2^x in half the instructions of exp(), for device steps; x beyond +-120 counts as +-120. Max ulp
-/// 2.03.
-PULSORA_HD float exp2Clamped(float x) {
-  const float shifted = clamp(x, -120.0F, 120.0F) + detail::kRoundShift;
-  const float f = clamp(x, -120.0F, 120.0F) - (shifted - detail::kRoundShift);
+/// 2^x for abs(x) <= 120 in half the instructions of exp(). Max ulp 2.03.
+PULSORA_HD float exp2OfBounded(float x) {
+  const float shifted = x + detail::kRoundShift;
+  const float f = x - (shifted - detail::kRoundShift);
   // 2^f on [-1/2, 1/2], minimax, error 1.1e-7. The low bits of `shifted` are the integer part.
   const float power = polynomial(f, 1.0F, 0x1.62e42ap-1F, 0x1.ebf9bcp-3F, 0x1.c6b752p-5F,
                                  0x1.3cea88p-7F, 0x1.5bba1ap-10F);
   return bitCast<float>(bitCast<uint32_t>(power) + (bitCast<uint32_t>(shifted) << 23));
 }
+
+/// exp2OfBounded() of any x, for device steps; x beyond +-120 counts as +-120.
+PULSORA_HD float exp2Clamped(float x) { return exp2OfBounded(clamp(x, -120.0F, 120.0F)); }
 
 /// e^x - 1, accurate near 0. Max ulp 1.42.
 PULSORA_HD float expm1(float x) {
@@ -322,14 +334,6 @@ PULSORA_HD float pow(float x, float y) {
   const float value = detail::joinExp(detail::expParts(clamp(exponent, -104.0F, 89.0F), lo));
   const float defined = x >= 0.0F ? value : kNaN;
   return y == 0.0F || x == 1.0F ? 1.0F : defined;
-}
-
-/// pow(x, y) of a normal x > 0 for abs(y ln x) <= 87, with its bits, in fewer instructions.
-PULSORA_HD float powOfNormal(float x, float y) {
-  const FloatPair logX = detail::logPairOfNormal(x, 0.0F, 0.0F);
-  const float exponent = y * logX.hi;
-  const auto [p, n] = detail::expParts(exponent, fma(y, logX.hi, -exponent) + y * logX.lo);
-  return bitCast<float>(bitCast<uint32_t>(1.0F + p) + (static_cast<uint32_t>(n) << 23));
 }
 
 /// Hyperbolic tangent. Max ulp 2.52.

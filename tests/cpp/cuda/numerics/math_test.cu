@@ -55,8 +55,8 @@ PULSORA_HD void functionsOf(uint32_t i, float *to) {
   to[0] = pulsora::log(x);
   to[1] = pulsora::log1p(x);
   to[2] = pulsora::pow(x, -0.4F);
-  to[3] = pulsora::powOfNormal(pulsora::max(x, 2e-5F), 0.65F);
-  to[4] = pulsora::ratio(x, 25.0F);
+  to[3] = pulsora::exp2OfBounded(-0.65F * pulsora::log2OfNormal(pulsora::max(x, 2e-5F)));
+  to[4] = pulsora::limit(x, 0.5F, 25.0F);
 }
 
 __global__ void makeFunctions(uint32_t count, float *to) {

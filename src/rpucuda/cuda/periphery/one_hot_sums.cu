@@ -52,11 +52,74 @@ struct CellsOfLane {
   static __device__ void load(MatrixView<const float> from, int64_t line, int64_t first,
                               float *to) {
     const float *at = from.data + line * from.rowStride + first * from.colStride;
+    const int64_t left = from.cols - first;
+    if (from.colStride == 1 && left > (kOfLane - 1) * kSumLanes) {
+      for (int k = 0; k < kOfLane; ++k) to[k] = at[k * kSumLanes];
+      return;
+    }
     const int64_t step = kSumLanes * from.colStride;
-    for (int k = 0; k < kOfLane; ++k)
-      to[k] = first + k * kSumLanes < from.cols ? at[k * step] : 0.0f;
+    for (int k = 0; k < kOfLane; ++k) to[k] = k * kSumLanes < left ? at[k * step] : 0.0f;
   }
 };
+
+/// Whether all lines are driven alike, and nothing but the noise of outputs acts on readings.
+bool isSimple(const OneHotRead &read) {
+  const InputConverter &in = read.input.converter;
+  return !read.output.hasEffects && !(in.noise > 0.0f) && !in.dac.stochastic &&
+         !read.output.converter.adc.stochastic;
+}
+
+/// Adds the magnitudes of a lane's readings of a chunk to `part`, if the read isSimple().
+__device__ double withSimpleChunk(double part, const OneHotRead &read, const LineSpread &spread,
+                                  int left, const CellsOfLane &cells, float input,
+                                  const float *noise, int lane) {
+  float seen[kOfLane];
+  for (int k = 0; k < kOfLane; ++k) {
+    OutputDraws draws;
+    draws.noise = read.output.noisy ? noise[lane + k * kSumLanes] : 0.0f;
+    const LineSums sums = read.sumsOf(cells.weight[k], input, 0.0f, 0.0f);
+    seen[k] = pulsora::abs(read.reading<false>(sums, spread, draws));
+  }
+  for (int k = 0; k < kOfLane; ++k) {
+    if (lane + k * kSumLanes < left) part += static_cast<double>(seen[k]);
+  }
+  return part;
+}
+
+/// The sum of a lane's parts, of all lanes, for an output.
+__device__ void storeSum(double part, int lane, double *out) {
+  for (int half = kSumLanes / 2; half > 0; half /= 2)
+    part += __shfl_down_sync(0xffffffffU, part, half);
+  if (lane == 0) *out = part;
+}
+
+/// Sums of reads that are isSimple(): warps do not wait for one another.
+template <int kJobs>
+__global__ void __launch_bounds__(kThreads, 4)
+    sumSimpleOneHotKernel(const __grid_constant__ Jobs<OneHotSums, kJobs> jobs) {
+  awaitEarlier();
+  __shared__ alignas(16) float noise[kWarps][kInputs];
+  const auto &[read, out] = jobs.ofBlock();
+  const OutputStage &s = read.output;
+  const int64_t inputs = read.weights.cols;
+  const int warp = static_cast<int>(threadIdx.x) / kSumLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kSumLanes;
+  const float input = read.driven(0);
+  for (int64_t line = static_cast<int64_t>(blockIdx.x) * kWarps + warp; line < read.weights.rows;
+       line += static_cast<int64_t>(gridDim.x) * kWarps) {
+    const LineSpread spread = spreadOf(s, line);
+    double part = 0.0;
+    for (int64_t begin = 0; begin < inputs; begin += kInputs) {
+      const CellsOfLane cells(read, line, begin, lane);
+      if (s.noisy) fillNormals(noise[warp], s.draws, s.draws.noise, line, begin, lane);
+      __syncwarp();
+      const auto left = static_cast<int>(pulsora::min(inputs - begin, int64_t{kInputs}));
+      part = withSimpleChunk(part, read, spread, left, cells, input, noise[warp], lane);
+      __syncwarp();
+    }
+    storeSum(part, lane, out + line);
+  }
+}
 
 /// Adds the magnitudes of a lane's readings of a chunk to `part`.
 template <bool kEffects>
@@ -125,9 +188,7 @@ __global__ void __launch_bounds__(kThreads, 3)
                           : withChunk<false>(part, read, spread, line, begin, cells, driven,
                                              weightNoise[warp], noise[warp], lane);
     }
-    for (int half = kSumLanes / 2; half > 0; half /= 2)
-      part += __shfl_down_sync(0xffffffffU, part, half);
-    if (lane == 0 && line < lines) out[line] = part;
+    if (line < lines) storeSum(part, lane, out + line);
   }
 }
 
@@ -137,9 +198,11 @@ __global__ void __launch_bounds__(kThreads, 3)
 void cudaSumOneHot(const Context &context, const OneHotRead &read, double *out) {
   if (read.weights.rows == 0) return;
   const CudaScope scope(context.device);
-  launchJob(context.stream,
-            JobKernel<gpu::OneHotSums>{&gpu::sumOneHotKernel<1>,
-                                       &gpu::sumOneHotKernel<kMostJobs<gpu::OneHotSums>>},
+  using Kernel = JobKernel<gpu::OneHotSums>;
+  constexpr int kMost = kMostJobs<gpu::OneHotSums>;
+  const Kernel any{&gpu::sumOneHotKernel<1>, &gpu::sumOneHotKernel<kMost>};
+  const Kernel simple{&gpu::sumSimpleOneHotKernel<1>, &gpu::sumSimpleOneHotKernel<kMost>};
+  launchJob(context.stream, gpu::isSimple(read) ? simple : any,
             gridFor(read.weights.rows, gpu::kWarps), gpu::kThreads, 0, gpu::OneHotSums{read, out});
 }
 

@@ -16,11 +16,11 @@ struct Patches {
   PatchedImages images;
   float *to;
   int perBlock;
-  bool keepsPlaces;
 };
 
 /// A block writes the elements of some patches one after another. What a division takes is computed
-/// once for each patch and for each column.
+/// once for each patch, and for each column if there is memory for it.
+template <bool kKeepsPlaces>
 __global__ void __launch_bounds__(kThreads) takePatchesKernel(const __grid_constant__ Patches p) {
   extern __shared__ int placeOf[];
   __shared__ int64_t firstOf[kMostPatches];
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kThreads) takePatchesKernel(const __grid_const
   const int64_t first = static_cast<int64_t>(blockIdx.x) * p.perBlock;
   const int64_t left = p.images.rows() - first;
   const int patches = left < p.perBlock ? static_cast<int>(left) : p.perBlock;
-  if (p.keepsPlaces) {
+  if (kKeepsPlaces) {
     for (int c = me; c < columns; c += kThreads) placeOf[c] = static_cast<int>(p.images.placeOf(c));
   }
   if (me < patches) firstOf[me] = p.images.firstOf(first + me);
@@ -40,16 +40,25 @@ __global__ void __launch_bounds__(kThreads) takePatchesKernel(const __grid_const
   int column = me - patch * columns;
   const int patchStep = kThreads / columns;
   const int columnStep = kThreads - patchStep * columns;
-#pragma unroll 4
-  for (int i = me; i < patches * columns; i += kThreads) {
-    const int64_t place = p.keepsPlaces ? placeOf[column] : p.images.placeOf(column);
-    to[i] = place < 0 ? 1.0f : p.images.pixels[firstOf[patch] + place];
-    patch += patchStep;
-    column += columnStep;
-    if (column >= columns) {
-      column -= columns;
-      ++patch;
+  const int all = patches * columns;
+  constexpr int kAhead = kKeepsPlaces ? 8 : 1;  // pixels that are requested together
+#pragma unroll 1
+  for (int i = me; i < all; i += kAhead * kThreads) {
+    float ahead[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      ahead[k] = 1.0f;
+      if (i + k * kThreads < all) {
+        const int64_t place = kKeepsPlaces ? placeOf[column] : p.images.placeOf(column);
+        if (place >= 0) ahead[k] = p.images.pixels[firstOf[patch] + place];
+      }
+      const bool ends = column + columnStep >= columns;
+      patch += patchStep + (ends ? 1 : 0);
+      column += columnStep - (ends ? columns : 0);
     }
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k)
+      if (i + k * kThreads < all) to[i + k * kThreads] = ahead[k];
   }
 }
 
@@ -66,10 +75,10 @@ void detail::cudaTakePatches(const Context &context, const PatchedImages &images
   const bool keepsPlaces = columns <= kMostColumns;
   const int64_t perBlock = std::clamp<int64_t>(kElements / columns, 1, kMostPatches);
   const CudaScope scope(context.device);
-  launch(context.stream, &takePatchesKernel,
+  launch(context.stream, keepsPlaces ? &takePatchesKernel<true> : &takePatchesKernel<false>,
          static_cast<unsigned>((rows + perBlock - 1) / perBlock), kThreads,
          keepsPlaces ? static_cast<size_t>(columns) * sizeof(int) : 0,
-         Patches{images, to, static_cast<int>(perBlock), keepsPlaces});
+         Patches{images, to, static_cast<int>(perBlock)});
 }
 
 }  // namespace pulsora

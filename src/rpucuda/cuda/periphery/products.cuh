@@ -10,7 +10,7 @@ namespace pulsora {
 struct FloatProduct {
   using Factor = float;
   using Sum = float;
-  static constexpr bool kTakesZeros = false;  // 0 * 0 turns a sum of -0 into +0
+  static constexpr bool kOfLevels = false;
 
   __device__ explicit FloatProduct(const PlainRead &) {}
   __device__ float input(float u) const { return u; }
@@ -25,7 +25,7 @@ struct FloatProduct {
 struct IntegerProduct {
   using Factor = int32_t;
   using Sum = int64_t;
-  static constexpr bool kTakesZeros = true;
+  static constexpr bool kOfLevels = true;  // whether inputs are RowLevels
   IntegerWeights integers;
   float unit;
 

@@ -203,9 +203,7 @@ def test_property_62_factors_of_compensation_are_the_recorded_ones(name: str, ru
     wanted = np.broadcast_to(case["alpha"], len(before))  # of each output, in their order
     # Conductances are rounded to 2^-24, which the steepest segment of the table enlarges.
     steepest = np.abs(np.diff(nu) / np.diff(g)).max()
-    np.testing.assert_allclose(
-        tile.programming.compensation, wanted, rtol=2e-6 + 2**-24 * steepest
-    )
+    np.testing.assert_allclose(tile.programming.compensation, wanted, rtol=2e-6 + 2**-24 * steepest)
 
 
 @pytest.mark.parametrize(

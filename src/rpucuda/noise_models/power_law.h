@@ -23,8 +23,8 @@ struct PowerLawParams : NoiseParams {
   }
 };
 
-/// clip(slope ln g + offset, least, largest) of a conductance relative to g_max, for bounds that are
-/// not zero.
+/// clip(slope ln g + offset, least, largest) of a conductance relative to g_max, for bounds that
+/// are not zero.
 PULSORA_HD float clippedLog(float g, float slope, float offset, float least, float largest) {
   const float kLn2 = 0.69314718f;
   const float log2 = pulsora::log2OfNormal(pulsora::maxForCompare(g, 1e-7f));

@@ -275,8 +275,8 @@ PULSORA_HD float log(float x) {
   return x > 0.0F && x < kInfinity ? value : special;
 }
 
-/// log2(x) of a normal x > 0 in a third of the instructions of log(), for curves that were measured.
-/// Absolute error below 4.2e-7 and half a unit in the last place.
+/// log2(x) of a normal x > 0 in a third of the instructions of log(), for measured curves. Absolute
+/// error below 4.2e-7 and half a unit in the last place.
 PULSORA_HD float log2OfNormal(float x) {
   const uint32_t bits = bitCast<uint32_t>(x);
   // The exponent's field in the low bits of a number of [2^23, 2^24); the mantissa less 1.

@@ -238,7 +238,8 @@ TEST(Math, GoldenBits) {
   EXPECT_EQ(goldenHash([](float x) { return pulsora::log(x); }), 0x35BF83B0644C6B05U);
   EXPECT_EQ(goldenHash([](float x) { return pulsora::log1p(x); }), 0x027E14E27164E9E0U);
   EXPECT_EQ(goldenHash([](float x) { return pulsora::exp(x); }), 0x9784DB3B8C6F89CEU);
-  EXPECT_EQ(goldenHash([](float x) { return pulsora::log2OfNormal(std::max(x, 1e-30F)); }), 0x7714DC8B7181E829U);
+  EXPECT_EQ(goldenHash([](float x) { return pulsora::log2OfNormal(std::max(x, 1e-30F)); }),
+            0x7714DC8B7181E829U);
   EXPECT_EQ(goldenHash([](float x) { return pulsora::exp2Clamped(x); }), 0xFEA9798D577993B0U);
   EXPECT_EQ(goldenHash([](float x) { return pulsora::expm1(x); }), 0xE2D02825DEC66466U);
   EXPECT_EQ(goldenHash([](float x) { return pulsora::tanh(x); }), 0x97935B7E3F78E2A4U);

@@ -10,26 +10,6 @@
 
 namespace pulsora {
 
-/// Whether a read draws the noise of its outputs alone, and nothing else acts on its lines.
-inline bool isSimple(const PlainRead &read) {
-  const InputConverter &in = read.input.converter;
-  return !read.output.hasEffects && !read.output.converter.adc.stochastic && !(in.noise > 0.0f) &&
-         !in.dac.stochastic;
-}
-
-/// Reads a row again until it stays within the range of the ADC.
-template <class Product>
-__device__ __noinline__ void repeatShortRow(const PlainRead &r, const Quad &quad, float scale) {
-  bool clipped = true;
-  for (int32_t round = 1; clipped && round <= r.repeats; ++round) {
-    scale = nextScale(r.input.state, quad.row, scale);
-    if (quad.place == 0) countRepeat(r.input.state);
-    clipped = readShortRowOnce<Product>(r, quad, scale, round, [&](int64_t line, float value) {
-      r.output.out(quad.row, line) = value;
-    });
-  }
-}
-
 template <class Product, int kLines>
 class RowPerThread {
   using Factor = typename Product::Factor;

@@ -85,6 +85,13 @@ PULSORA_HD LineSpread spreadOf(const OutputStage &s, int64_t line) {
           s.lineGain ? s.lineGain[line] : 1.0f};
 }
 
+/// Whether a read draws the noise of its outputs alone, and nothing else acts on its lines.
+inline bool hasOutputNoiseAlone(const InputStage &input, const OutputStage &output) {
+  const InputConverter &in = input.converter;
+  return !output.hasEffects && !output.converter.adc.stochastic && !(in.noise > 0.0f) &&
+         !in.dac.stochastic;
+}
+
 /// A read of one pass whose only matrix product is the ideal sums.
 struct PlainRead {
   InputStage input;

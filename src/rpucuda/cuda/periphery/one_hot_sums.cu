@@ -62,14 +62,7 @@ struct CellsOfLane {
   }
 };
 
-/// Whether all lines are driven alike, and nothing but the noise of outputs acts on readings.
-bool isSimple(const OneHotRead &read) {
-  const InputConverter &in = read.input.converter;
-  return !read.output.hasEffects && !(in.noise > 0.0f) && !in.dac.stochastic &&
-         !read.output.converter.adc.stochastic;
-}
-
-/// Adds the magnitudes of a lane's readings of a chunk to `part`, if the read isSimple().
+/// Adds the magnitudes of a lane's readings of a chunk to `part`; of simple reads.
 __device__ double withSimpleChunk(double part, const OneHotRead &read, const LineSpread &spread,
                                   int left, const CellsOfLane &cells, float input,
                                   const float *noise, int lane) {
@@ -93,7 +86,8 @@ __device__ void storeSum(double part, int lane, double *out) {
   if (lane == 0) *out = part;
 }
 
-/// Sums of reads that are isSimple(): warps do not wait for one another.
+/// Sums of simple reads, whose lines are all driven alike: those of hasOutputNoiseAlone().
+/// Warps do not wait for one another.
 template <int kJobs>
 __global__ void __launch_bounds__(kThreads, 4)
     sumSimpleOneHotKernel(const __grid_constant__ Jobs<OneHotSums, kJobs> jobs) {
@@ -202,7 +196,7 @@ void cudaSumOneHot(const Context &context, const OneHotRead &read, double *out) 
   constexpr int kMost = kMostJobs<gpu::OneHotSums>;
   const Kernel any{&gpu::sumOneHotKernel<1>, &gpu::sumOneHotKernel<kMost>};
   const Kernel simple{&gpu::sumSimpleOneHotKernel<1>, &gpu::sumSimpleOneHotKernel<kMost>};
-  launchJob(context.stream, gpu::isSimple(read) ? simple : any,
+  launchJob(context.stream, hasOutputNoiseAlone(read.input, read.output) ? simple : any,
             gridFor(read.weights.rows, gpu::kWarps), gpu::kThreads, 0, gpu::OneHotSums{read, out});
 }
 

@@ -2,11 +2,11 @@
 
 #include "cuda/periphery/short_row.cuh"
 
-// Simple reads of many short rows. A thread takes a row: it finds the row's scale, converts its
-// inputs, and makes its results for kLines lines at a time. Rows come through shared memory, so
-// that neighbouring threads load neighbouring inputs. The weights of the array stay in shared
-// memory, as factors, for all rows that a block takes. Rows that leave the range of the ADC are
-// read again by quads of threads.
+// Simple reads of many short rows, those of hasOutputNoiseAlone(). A thread takes a row: it finds
+// the row's scale, converts its inputs, and makes its results for kLines lines at a time. Rows come
+// through shared memory, so that neighbouring threads load neighbouring inputs. The weights of the
+// array stay in shared memory, as factors, for all rows that a block takes. Rows that leave the
+// range of the ADC are read again by quads of threads.
 
 namespace pulsora {
 

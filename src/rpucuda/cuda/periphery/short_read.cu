@@ -62,6 +62,7 @@ __device__ inline void addProducts(const Product &product, const PlainRead &r, c
 #pragma unroll
     for (int k = 0; k < kQuad; ++k, w += lines) {
       const auto u = product.ofBits(__shfl_sync(kWarp, bits, k, kQuad));
+      // In floating point, 0 * 0 turns a sum of -0 into +0.
       if (!Product::kOfLevels && k >= left) continue;
       const auto here = *reinterpret_cast<const Factors<typename Product::Factor, kAtOnce> *>(w);
 #pragma unroll
@@ -126,7 +127,7 @@ __device__ inline void readSimpleRow(const Product &product, const PlainRead &r,
   if (quad.any(clipped) && r.repeats > 0) repeatShortRow<Product>(r, quad, scale);
 }
 
-/// Reads short rows, if the read isSimple().
+/// Makes a simple read by quads.
 template <class Product, int kAtOnce, int kJobs>
 __global__ void __launch_bounds__(kShortRowThreads, kShortReadBlocks)
     readByQuadsKernel(const __grid_constant__ Jobs<PlainRead, kJobs> jobs) {
@@ -155,9 +156,7 @@ void readByQuads(const Context &context, const PlainRead &read) {
             static_cast<size_t>(factors) * sizeof(typename Product::Factor), read);
 }
 
-// Simple reads by threads.
-
-/// Reads short rows, if the read isSimple().
+/// Makes a simple read by threads.
 template <class Product, int kLines, int kJobs>
 __global__ void __launch_bounds__(kShortRowThreads, kLines > 8 ? 5 : 6)
     readByThreadsKernel(const __grid_constant__ Jobs<PlainRead, kJobs> jobs) {
@@ -199,10 +198,10 @@ bool readByThreads(const Context &context, const PlainRead &read) {
   return readByThreads<Product, 16>(context, read);
 }
 
-/// Reads short rows, if the read isSimple().
+/// Makes a simple read: by threads if they fill a GPU, else by quads.
 template <class Product>
 void readSimpleRows(const Context &context, const PlainRead &read) {
-  constexpr int64_t kManyRows = int64_t{1} << 16;  // fill a GPU with a thread each
+  constexpr int64_t kManyRows = int64_t{1} << 16;
   const int64_t rows = context.rowsOfBatch(read.input.in.rows);
   if (rows >= kManyRows && readByThreads<Product>(context, read)) return;
   const int atOnce = linesAtOnce(read.weights.rows);
@@ -253,7 +252,8 @@ void cudaReadShortRows(const Context &context, const PlainRead &read, const Plai
   const CudaScope scope(context.device);
   withProductOf(read, [&](auto product) {
     using Product = typename decltype(product)::Type;
-    if (!added.isThere() && isSimple(read)) return readSimpleRows<Product>(context, read);
+    if (!added.isThere() && hasOutputNoiseAlone(read.input, read.output))
+      return readSimpleRows<Product>(context, read);
     launchJob(context.stream, kReadShortRowsKernel<Product>, gridForRows(read.input.in.rows),
               kShortRowThreads, 0, ShortRead{read, first, added});
   });

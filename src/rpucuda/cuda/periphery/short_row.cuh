@@ -127,13 +127,6 @@ __device__ inline float readShortRow(const PlainRead &r, const Quad &quad) {
       r, quad, [&](int64_t line, float value) { r.output.out(quad.row, line) = value; }, [] {});
 }
 
-/// Whether a read draws the noise of its outputs alone, and nothing else acts on its lines.
-inline bool isSimple(const PlainRead &read) {
-  const InputConverter &in = read.input.converter;
-  return !read.output.hasEffects && !read.output.converter.adc.stochastic && !(in.noise > 0.0f) &&
-         !in.dac.stochastic;
-}
-
 /// Reads a row again until it stays within the range of the ADC.
 template <class Product>
 __device__ __noinline__ void repeatShortRow(const PlainRead &r, const Quad &quad, float scale) {

@@ -101,21 +101,71 @@ struct RowQuantile {
   }
 };
 
-/// to(i, j) = from(i, j) factor[j].
+/// to(i, j) = from(i, j) factor[j], kElements at a time. Rows may be in parts of `partRows`, each
+/// of which has factors of its own.
 struct FactorOfColumns {
+  static constexpr int kElements = 4;
   MatrixView<const float> from;
   const float *factor;
   MatrixView<float> to;
+  int64_t partRows;
 
-  PULSORA_HD void operator()(int64_t i) const {
-    const int64_t row = i / from.cols;
-    const int64_t col = i % from.cols;
-    to(row, col) = from(row, col) * factor[col];
+  PULSORA_HD void operator()(int64_t group) const {
+    const int64_t first = group * kElements;
+    const int64_t left = to.size() - first;
+    if (from.isContiguous() && to.isContiguous() && to.size() <= 0x7fffffff) {
+      Place place = placeOf(static_cast<uint32_t>(first), static_cast<uint32_t>(to.cols),
+                            static_cast<uint32_t>(partRows));
+      float x[kElements];
+      loadFloats(from.data + first, left, x);
+      for (int e = 0; e < kElements && e < left; ++e) x[e] *= place.next();
+      storeFloats(x, left, to.data + first);
+      return;
+    }
+    for (int64_t i = first; i < first + kElements && i < to.size(); ++i) {
+      const int64_t row = i / to.cols;
+      const int64_t col = i - row * to.cols;
+      to(row, col) = from(row, col) * factor[row / partRows * to.cols + col];
+    }
   }
   void row(int64_t i) const {
-    for (int64_t j = 0; j < to.cols; ++j) to(i, j) = from(i, j) * factor[j];
+    const float *own = factor + i / partRows * to.cols;
+    for (int64_t j = 0; j < to.cols; ++j) to(i, j) = from(i, j) * own[j];
+  }
+
+ private:
+  /// The place of an element, and its factor.
+  struct Place {
+    const float *factor;  // of the part
+    uint32_t col, cols;
+    uint32_t row, rows;  // within the part
+
+    /// The factor; moves to the next element.
+    PULSORA_HD float next() {
+      const float own = factor[col];
+      if (++col < cols) return own;
+      col = 0;
+      if (++row < rows) return own;
+      row = 0;
+      factor += cols;
+      return own;
+    }
+  };
+  PULSORA_HD Place placeOf(uint32_t i, uint32_t cols, uint32_t rows) const {
+    const uint32_t row = i / cols;
+    const uint32_t part = row / rows;
+    return {factor + static_cast<size_t>(part) * cols, i - row * cols, cols, row - part * rows,
+            rows};
   }
 };
+
+/// Calls FactorOfColumns for all elements; without `partRows`, all rows have the same factors.
+inline void scaleColumns(const Context &context, MatrixView<const float> from, const float *factor,
+                         MatrixView<float> to, int64_t partRows = 0) {
+  forRows(context, to.rows, to.cols,
+          FactorOfColumns{from, factor, to, partRows > 0 ? partRows : to.rows},
+          FactorOfColumns::kElements);
+}
 
 /// to(i, j) = from(i, j) factor[i].
 struct FactorOfRows {

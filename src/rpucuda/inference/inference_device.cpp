@@ -98,7 +98,7 @@ void InferenceDevice::forward(const Context &context, MatrixView<const float> x,
   } else {
     pass_.forward().run(context, rowMajor(array.weights, dSize_, xSize_), x, y, c.forwardSamples);
   }
-  forRows(context, y.rows, y.cols, FactorOfColumns{y, outFactor_.data(), y});
+  scaleColumns(context, y, outFactor_.data(), y);
 }
 
 void InferenceDevice::backward(const Context &context, MatrixView<const float> d,
@@ -108,7 +108,7 @@ void InferenceDevice::backward(const Context &context, MatrixView<const float> d
   const Seen array = seen(context, !isEvaluation(c.backwardSamples));
   scaled_.reserve(context, d.size());
   const MatrixView<float> scaled = rowMajor(scaled_.data(), d.rows, d.cols);
-  forRows(context, d.rows, d.cols, FactorOfColumns{d, outFactor_.data(), scaled});
+  scaleColumns(context, d, outFactor_.data(), scaled);
   if (array.slices && !pass_.backward().parameters().is_perfect) {
     readSlices(context, Pass::Backward, array.slices, scaled, dx, c.backwardSamples);
     return;

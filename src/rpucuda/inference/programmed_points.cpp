@@ -1,6 +1,7 @@
 #include "core/backend.h"
 #include "inference/functors.h"
 #include "inference/inference_device.h"
+#include "linalg/math_util.h"
 
 // Several points of an InferenceDevice at once: programmings and times whose arrays are made and
 // read together.
@@ -44,7 +45,14 @@ void InferenceDevice::programMany(const Context &context,
     }
     realisePoints(context, all);
   }
-  realiseCompensated(context, {points.back(), realised(), outFactor_.data()});
+  // The last point is the array that stays.
+  const auto take = [&](const Buffer<float> &all, int64_t size, float *to) {
+    copy(context, rowMajor<const float>(all.data() + (count - 1) * size, 1, size),
+         rowMajor(to, 1, size));
+  };
+  take(many_, numbers, isApart() ? slices_.data() : realised_.data());
+  if (isWindowed()) take(manyVariances_, numbers, variance_.data());
+  take(manyFactors_, dSize_, outFactor_.data());
   show(points.back());
   points_ = points;
 }
@@ -63,8 +71,8 @@ void InferenceDevice::forwardMany(const Context &context, MatrixView<const float
     } else {
       pass_.forward().run(context, rowMajor(seen, dSize_, xSize_), from, to, firstSample);
     }
-    forRows(context, to.rows, to.cols, FactorOfColumns{to, manyFactors_.data() + r * dSize_, to});
   }
+  scaleColumns(context, y, manyFactors_.data(), y, rows);
   keyReads(&point_);
   setVariances(cellVariance());
 }

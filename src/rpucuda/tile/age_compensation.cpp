@@ -83,14 +83,14 @@ void AgeCompensation::end(const Context &context) {
 }
 
 void AgeCompensation::apply(const Context &context, MatrixView<float> y) const {
-  if (isOn()) forRows(context, y.rows, y.cols, FactorOfColumns{y, factor_.data(), y});
+  if (isOn()) scaleColumns(context, y, factor_.data(), y);
 }
 
 MatrixView<const float> AgeCompensation::scaled(const Context &context, MatrixView<const float> d) {
   if (!isOn()) return d;
   scaled_.reserve(context, d.size());
   const MatrixView<float> to = rowMajor(scaled_.data(), d.rows, d.cols);
-  forRows(context, d.rows, d.cols, FactorOfColumns{d, factor_.data(), to});
+  scaleColumns(context, d, factor_.data(), to);
   return to;
 }
 

@@ -7,22 +7,24 @@
 namespace pulsora {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kMostPatches = 256;       // of a block
-constexpr int64_t kMostColumns = 8192;  // whose places in an image are kept in shared memory
-constexpr int64_t kElements = 8192;     // of a block, if it has more than one patch
+constexpr int kMostThreads = 256;
+constexpr int kMostPatches = 1024;   // of a block
+constexpr int64_t kElements = 8192;  // of a block, if it has more than one patch
+constexpr int64_t kBlocks = 2112;    // with more elements if there would be more: twice those that
+                                     // the largest cards take at once
 
 struct Patches {
   PatchedImages images;
   float *to;
-  int perBlock;
+  int perBlock;  // patches
+  int width;     // columns that a block writes together, each by a thread of its own
+  int together;  // patches that it writes together
 };
 
-/// A block writes the elements of some patches one after another. What a division takes is computed
-/// once for each patch, and for each column if there is memory for it.
-template <bool kKeepsPlaces>
-__global__ void __launch_bounds__(kThreads) takePatchesKernel(const __grid_constant__ Patches p) {
-  extern __shared__ int placeOf[];
+/// A block writes some patches. A thread stays with a column, whose place in an image it computes
+/// once, and neighbouring threads write neighbouring elements.
+__global__ void __launch_bounds__(kMostThreads)
+    takePatchesKernel(const __grid_constant__ Patches p) {
   __shared__ int64_t firstOf[kMostPatches];
   awaitEarlier();
   const auto me = static_cast<int>(threadIdx.x);
@@ -30,35 +32,30 @@ __global__ void __launch_bounds__(kThreads) takePatchesKernel(const __grid_const
   const int64_t first = static_cast<int64_t>(blockIdx.x) * p.perBlock;
   const int64_t left = p.images.rows() - first;
   const int patches = left < p.perBlock ? static_cast<int>(left) : p.perBlock;
-  if (kKeepsPlaces) {
-    for (int c = me; c < columns; c += kThreads) placeOf[c] = static_cast<int>(p.images.placeOf(c));
-  }
-  if (me < patches) firstOf[me] = p.images.firstOf(first + me);
+  for (int i = me; i < patches; i += static_cast<int>(blockDim.x))
+    firstOf[i] = p.images.firstOf(first + i);
   __syncthreads();
-  float *to = p.to + first * columns;
-  int patch = me / columns;
-  int column = me - patch * columns;
-  const int patchStep = kThreads / columns;
-  const int columnStep = kThreads - patchStep * columns;
-  const int all = patches * columns;
-  constexpr int kAhead = kKeepsPlaces ? 8 : 1;  // pixels that are requested together
-#pragma unroll 1
-  for (int i = me; i < all; i += kAhead * kThreads) {
-    float ahead[kAhead];
-#pragma unroll
-    for (int k = 0; k < kAhead; ++k) {
-      ahead[k] = 1.0f;
-      if (i + k * kThreads < all) {
-        const int64_t place = kKeepsPlaces ? placeOf[column] : p.images.placeOf(column);
-        if (place >= 0) ahead[k] = p.images.pixels[firstOf[patch] + place];
-      }
-      const bool ends = column + columnStep >= columns;
-      patch += patchStep + (ends ? 1 : 0);
-      column += columnStep - (ends ? columns : 0);
+  const int own = me / p.width;  // the first patch of this thread
+  if (own >= p.together) return;
+  constexpr int kAhead = 8;  // pixels that are requested together
+  const int64_t step = static_cast<int64_t>(p.together) * columns;
+  for (int column = me - own * p.width; column < columns; column += p.width) {
+    const int64_t place = p.images.placeOf(column);
+    const float *from = p.images.pixels + place;
+    float *to = p.to + (first + own) * columns + column;
+    int i = own;
+    if (place < 0) {
+      for (; i < patches; i += p.together, to += step) *to = 1.0f;
     }
+#pragma unroll 1
+    for (; i + (kAhead - 1) * p.together < patches; i += kAhead * p.together) {
+      float ahead[kAhead];
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k)
-      if (i + k * kThreads < all) to[i + k * kThreads] = ahead[k];
+      for (int k = 0; k < kAhead; ++k) ahead[k] = from[firstOf[i + k * p.together]];
+#pragma unroll
+      for (int k = 0; k < kAhead; ++k, to += step) *to = ahead[k];
+    }
+    for (; i < patches; i += p.together, to += step) *to = from[firstOf[i]];
   }
 }
 
@@ -72,13 +69,17 @@ void detail::cudaTakePatches(const Context &context, const PatchedImages &images
   PULSORA_CHECK(InputError, columns <= kMost && images.grid.pixels() <= kMost, "images of ",
                 images.grid.pixels(), " pixels and patches of ", columns,
                 " elements are more than the GPU takes");
-  const bool keepsPlaces = columns <= kMostColumns;
-  const int64_t perBlock = std::clamp<int64_t>(kElements / columns, 1, kMostPatches);
+  const int64_t turns = (columns + kMostThreads - 1) / kMostThreads;
+  const int64_t width = (columns + turns - 1) / turns;
+  const int64_t perBlock =
+      std::clamp<int64_t>(std::max(kElements / columns, rows / kBlocks), 1, kMostPatches);
+  const int64_t together = std::min(kMostThreads / width, perBlock);
   const CudaScope scope(context.device);
-  launch(context.stream, keepsPlaces ? &takePatchesKernel<true> : &takePatchesKernel<false>,
-         static_cast<unsigned>((rows + perBlock - 1) / perBlock), kThreads,
-         keepsPlaces ? static_cast<size_t>(columns) * sizeof(int) : 0,
-         Patches{images, to, static_cast<int>(perBlock)});
+  launch(context.stream, &takePatchesKernel,
+         static_cast<unsigned>((rows + perBlock - 1) / perBlock),
+         static_cast<unsigned>((width * together + 31) / 32 * 32), 0,
+         Patches{images, to, static_cast<int>(perBlock), static_cast<int>(width),
+                 static_cast<int>(together)});
 }
 
 }  // namespace pulsora

@@ -25,17 +25,20 @@ struct FloatProduct {
 struct IntegerProduct {
   using Factor = int32_t;
   using Sum = int64_t;
-  static constexpr bool kOfLevels = true;  // whether inputs are RowLevels
+  static constexpr bool kOfLevels = true;       // whether inputs are RowLevels
+  static constexpr float kWhole = 12582912.0f;  // 1.5 * 2^23
   IntegerWeights integers;
   float unit;
 
   __device__ explicit IntegerProduct(const PlainRead &read)
       : integers(read.integers), unit(read.unit) {}
-  /// A sum with 1.5 * 2^23 has the level in its last bits, and is quicker than a conversion.
+  /// The level, or the nearest whole number. A sum with 1.5 * 2^23 has it in its last bits, and is
+  /// quicker than a conversion.
   __device__ int32_t input(float level) const {
-    constexpr float kWhole = 12582912.0f;
     return __float_as_int(level + kWhole) - __float_as_int(kWhole);
   }
+  /// The level in the last byte of a word.
+  __device__ static uint32_t byteOf(float level) { return __float_as_uint(level + kWhole); }
   __device__ int32_t weight(float w) const { return integerOf(integers, w); }
   __device__ float bitsOf(float level) const { return __int_as_float(input(level)); }
   __device__ int32_t ofBits(float bits) const { return __float_as_int(bits); }

@@ -1,12 +1,13 @@
 #pragma once
 
+#include "cuda/periphery/packed_products.cuh"
 #include "cuda/periphery/short_row.cuh"
 
 // Simple reads of many short rows, those of hasOutputNoiseAlone(). A thread takes a row: it finds
 // the row's scale, converts its inputs, and makes its results for kLines lines at a time. Rows come
 // through shared memory, so that neighbouring threads load neighbouring inputs. The weights of the
 // array stay in shared memory, as factors, for all rows that a block takes. Rows that leave the
-// range of the ADC are read again by quads of threads.
+// range of the ADC are read again by quads of threads. A Product is one of packed_products.cuh.
 
 namespace pulsora {
 
@@ -16,7 +17,9 @@ class RowPerThread {
   using Sum = typename Product::Sum;
 
   static constexpr unsigned kWarp = 0xFFFFFFFFU;
-  static constexpr int kRows = 32;            // of a warp
+  static constexpr int kRows = 32;  // of a warp
+  static constexpr int kInputs = Product::kInputs;
+  static constexpr int kFactors = Product::kFactors;
   static constexpr int kChunk = 32;           // inputs of a row that are in shared memory at a time
   static constexpr int kStride = kChunk + 1;  // of rows there, without conflicts of banks
   static constexpr int kWarps = kShortRowThreads / kRows;
@@ -37,7 +40,7 @@ class RowPerThread {
 
   /// Bytes of shared memory that a block needs.
   static size_t memoryOf(const MatrixView<const float> &weights) {
-    const int64_t factors = weights.cols * padded(weights.rows);
+    const int64_t factors = groups(weights.cols) * kFactors * padded(weights.rows);
     return static_cast<size_t>(factors) * sizeof(Factor) + size_t{kWarps} * kMemory;
   }
 
@@ -51,10 +54,21 @@ class RowPerThread {
         memory_(reinterpret_cast<float *>(shared + warp_ * kMemory)),
         factors_(reinterpret_cast<Factor *>(shared + kWarps * kMemory)) {
     const MatrixView<const float> w = read.weights;
-    const int all = stride_ * static_cast<int>(w.cols);
+    const int all = stride_ * static_cast<int>(groups(w.cols));
     for (int i = static_cast<int>(threadIdx.x); i < all; i += kShortRowThreads) {
       const int line = i % stride_;
-      factors_[i] = product_.weight(line < w.rows ? w(line, i / stride_) : 0.0f);
+      const int group = i / stride_;
+      float own[kInputs];
+#pragma unroll
+      for (int e = 0; e < kInputs; ++e) {
+        const int input = group * kInputs + e;
+        own[e] = line < w.rows && input < w.cols ? w(line, input) : 0.0f;
+      }
+      Factor factors[kFactors];
+      product_.factorsOf(own, factors);
+#pragma unroll
+      for (int d = 0; d < kFactors; ++d)
+        factors_[(group * kFactors + d) * stride_ + line] = factors[d];
     }
     __syncthreads();
   }
@@ -81,9 +95,9 @@ class RowPerThread {
         const int count = pulsora::min(inputs - from, kChunk);
         // The inputs of rows of one chunk are there from their measurement.
         if (inputs > kChunk || line > 0) stage(begin, rows, from, count);
-        const Factor *w = factors_ + from * stride_ + line;
+        const Factor *w = factors_ + from / kInputs * kFactors * stride_ + line;
         if (plain) {
-          addChunk(count, w, sums, [&](float x) { return levels.plain(x); });
+          addChunk(count, w, sums, [&](float x) { return levels.unrounded(x); });
         } else {
           const float scale = measured.scale;
           addChunk(count, w, sums, [&](float x) {
@@ -100,6 +114,9 @@ class RowPerThread {
  private:
   static __host__ __device__ int64_t padded(int64_t lines) {
     return (lines + kLines - 1) / kLines * kLines;
+  }
+  static __host__ __device__ int64_t groups(int64_t inputs) {
+    return (inputs + kInputs - 1) / kInputs;
   }
 
   /// Puts `count` inputs of all rows into shared memory, from input `from` on.
@@ -140,19 +157,57 @@ class RowPerThread {
     }
   }
 
+  __device__ static uint32_t bitsOfMagnitude(float x) { return __float_as_uint(x) & 0x7FFFFFFFU; }
+
+  /// The largest bits of |input| of each lane's row, a few rows at a time by the whole warp.
+  __device__ uint32_t largestBits(int64_t begin, int rows) const {
+    constexpr int kAtOnce = 4;
+    const MatrixView<const float> in = r_.input.in;
+    const auto inputs = static_cast<int>(in.cols);
+    uint32_t own = 0;
+#pragma unroll 1
+    for (int first = 0; first < rows; first += kAtOnce) {
+      const float *from[kAtOnce];
+      uint32_t bits[kAtOnce] = {};
+#pragma unroll
+      for (int q = 0; q < kAtOnce; ++q)
+        from[q] = in.data + (begin + pulsora::min(first + q, rows - 1)) * in.rowStride;
+#pragma unroll 2
+      for (int j = lane_; j < inputs; j += kRows) {
+#pragma unroll
+        for (int q = 0; q < kAtOnce; ++q)
+          bits[q] = pulsora::max(bits[q], bitsOfMagnitude(from[q][j * in.colStride]));
+      }
+#pragma unroll
+      for (int q = 0; q < kAtOnce; ++q) {
+        const uint32_t largest = largestOfWarp(bits[q]);
+        if (lane_ == first + q) own = largest;
+      }
+    }
+    return own;
+  }
+  __device__ static uint32_t largestOfWarp(uint32_t value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+    for (int half = kRows / 2; half > 0; half /= 2)
+      value = pulsora::max(value, __shfl_xor_sync(kWarp, value, half));
+    return value;
+#else
+    return __reduce_max_sync(kWarp, value);
+#endif
+  }
+
   /// Finds the scale of each row, and writes its state.
   __device__ MeasuredRow measure(int64_t begin, int rows, int64_t row, bool isRow) const {
     const InputStage &s = r_.input;
     const auto inputs = static_cast<int>(s.in.cols);
     uint32_t bits = 0;  // the largest of those of |input|; those of a NaN are above infinity's
-#pragma unroll 1
-    for (int from = 0; from < inputs; from += kChunk) {
-      const int count = pulsora::min(inputs - from, kChunk);
-      stage(begin, rows, from, count);
+    if (inputs > kChunk) {
+      bits = largestBits(begin, rows);
+    } else {
+      stage(begin, rows, 0, inputs);
       const float *own = memory_ + lane_ * kStride;
 #pragma unroll 4
-      for (int j = 0; j < count; ++j)
-        bits = pulsora::max(bits, __float_as_uint(own[j]) & 0x7FFFFFFFU);
+      for (int j = 0; j < inputs; ++j) bits = pulsora::max(bits, bitsOfMagnitude(own[j]));
     }
     const bool bad = bits >= 0x7F800000U;
     if (bad && s.nonfiniteFlag) *s.nonfiniteFlag = 1;
@@ -160,19 +215,33 @@ class RowPerThread {
     return {largest, isRow ? prepared(s, row, s.in.row(row), largest, true) : 1.0f};
   }
 
-  /// Adds the products of a chunk's inputs, which convert(x) converts, with the factors `w`.
+  /// Adds the products of a chunk's inputs, which convert(x) converts, with the factors `w`. Those
+  /// of a group beyond the last input are 0.
   template <class Convert>
   __device__ void addChunk(int count, const Factor *w, Sum (&sums)[kLines],
                            const Convert &convert) const {
     const float *own = memory_ + lane_ * kStride;
-#pragma unroll 2
-    for (int j = 0; j < count; ++j, w += stride_) {
-      const auto u = product_.input(convert(own[j]));
+    const float *const end = own + count;
+    constexpr int kTurns = kInputs > 1 ? 1 : 2;
+#pragma unroll kTurns
+    for (; own < end; own += kInputs, w += kFactors * stride_) {
+      float inputs[kInputs];
+#pragma unroll
+      for (int e = 0; e < kInputs; ++e) inputs[e] = convert(own[e]);
+      const auto packed = product_.pack(inputs);
 #pragma unroll
       for (int l = 0; l < kLines; l += kTogether) {
-        const Factors here = *reinterpret_cast<const Factors *>(w + l);
+        Factors here[kFactors];
 #pragma unroll
-        for (int q = 0; q < kTogether; ++q) Product::add(sums[l + q], u, here.of[q]);
+        for (int d = 0; d < kFactors; ++d)
+          here[d] = *reinterpret_cast<const Factors *>(w + d * stride_ + l);
+#pragma unroll
+        for (int q = 0; q < kTogether; ++q) {
+          Factor factors[kFactors];
+#pragma unroll
+          for (int d = 0; d < kFactors; ++d) factors[d] = here[d].of[q];
+          Product::add(sums[l + q], packed, factors);
+        }
       }
     }
   }
@@ -185,24 +254,26 @@ class RowPerThread {
     const uint64_t sample = s.draws.firstSample + static_cast<uint64_t>(begin) + lane_;
     const uint64_t firstBlock = (sample - lane_) >> 3;
     const uint32_t *words = reinterpret_cast<const uint32_t *>(memory_);
+    __syncwarp();  // all inputs are used
     if (s.noisy) {
       drawWords(firstBlock, first, count);
       words += ((sample >> 3) - firstBlock) * 4 + (sample >> 1 & 3);
     }
+    float *own = results() + lane_ * kResultsOfRow;
+#pragma unroll
+    for (int l = 0; l < kLines; ++l) own[l] = product_.result(sums[l]);
     __syncwarp();
     bool clipped = false;
-#pragma unroll
-    for (int l = 0; l < kLines; ++l) {
-      if (l >= count) break;
+#pragma unroll 1
+    for (int l = 0; l < count; ++l) {
       float z = 0.0f;
       if (s.noisy) {
         const NormalPair pair = normalPair16(words[l * kWordsOfLine]);
         z = (sample & 1) != 0 ? pair.z1 : pair.z0;
       }
-      const Reading reading =
-          digitised(s.converter, product_.result(sums[l]), s.lineNoise[first + l], z, 0.0f);
+      const Reading reading = digitised(s.converter, own[l], s.lineNoise[first + l], z, 0.0f);
       clipped |= reading.clipped != 0;
-      results()[lane_ * kResultsOfRow + l] = reading.value * scale;
+      own[l] = reading.value * scale;
     }
     __syncwarp();
     store(begin, rows, first, count);
@@ -213,7 +284,6 @@ class RowPerThread {
   __device__ void drawWords(uint64_t firstBlock, int first, int count) const {
     const StageDraws &d = r_.output.draws;
     auto *words = reinterpret_cast<uint4 *>(memory_);
-    __syncwarp();
     for (int n = lane_; n < count * kMostBlocks; n += kRows) {
       const Philox4 own = draw(d.key, d.noise, static_cast<uint64_t>(first + n / kMostBlocks),
                                firstBlock + n % kMostBlocks, drawIndex(0, 0));
@@ -248,7 +318,7 @@ class RowPerThread {
       const bool isRow = from < kRows;
       const float own = __shfl_sync(kWarp, scale, isRow ? static_cast<int>(from) : 0);
       const Quad quad{begin + from, lane_ % kQuad, 0xFu << lane_ / kQuad * kQuad};
-      if (isRow) repeatShortRow<Product>(r_, quad, own);
+      if (isRow) repeatShortRow<typename Product::Single>(r_, quad, own);
       for (int q = 0; q < kRows / kQuad && rows != 0; ++q) rows &= rows - 1;
       __syncwarp();
     }

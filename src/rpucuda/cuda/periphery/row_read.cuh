@@ -119,6 +119,11 @@ class RowLevels {
     const float bound = converter_.dac.bound;
     return clamp(nearestLevel(converter_.dac, divisor_.quotient(x)), -bound, bound);
   }
+  /// plain(x) before it is rounded, as IntegerProduct::input() does; bounds are whole numbers.
+  __device__ float unrounded(float x) const {
+    const float bound = converter_.dac.bound;
+    return fminf(fmaxf(divisor_.quotient(x) * converter_.dac.perUnit, -bound), bound);
+  }
   __device__ float4 plain(float4 x) const {
     return make_float4(plain(x.x), plain(x.y), plain(x.z), plain(x.w));
   }

@@ -158,7 +158,7 @@ void readByQuads(const Context &context, const PlainRead &read) {
 
 /// Makes a simple read by threads.
 template <class Product, int kLines, int kJobs>
-__global__ void __launch_bounds__(kShortRowThreads, kLines > 8 ? 5 : 6)
+__global__ void __launch_bounds__(kShortRowThreads, 6)
     readByThreadsKernel(const __grid_constant__ Jobs<PlainRead, kJobs> jobs) {
   extern __shared__ __align__(16) unsigned char shared[];
   awaitEarlier();
@@ -190,12 +190,24 @@ bool readByThreads(const Context &context, const PlainRead &read) {
 }
 
 template <class Product>
-bool readByThreads(const Context &context, const PlainRead &read) {
+bool readByThreadsOf(const Context &context, const PlainRead &read) {
   const int64_t lines = read.weights.rows;
-  if (lines <= 2) return readByThreads<Product, 2>(context, read);
   if (lines <= 4) return readByThreads<Product, 4>(context, read);
   if (lines <= 8) return readByThreads<Product, 8>(context, read);
   return readByThreads<Product, 16>(context, read);
+}
+
+template <class Product>
+bool readByThreads(const Context &context, const PlainRead &read) {
+  if constexpr (Product::kOfLevels) {
+    constexpr float kLargestByte = 127.0f;
+    if (read.input.converter.dac.bound <= kLargestByte &&
+        read.weights.cols <= FourBytes<3>::kMostInputs) {
+      return read.integers.bits == 24 ? readByThreadsOf<FourBytes<3>>(context, read)
+                                      : readByThreadsOf<FourBytes<2>>(context, read);
+    }
+  }
+  return readByThreadsOf<OneByOne<Product>>(context, read);
 }
 
 /// Makes a simple read: by threads if they fill a GPU, else by quads.

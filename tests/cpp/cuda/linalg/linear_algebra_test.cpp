@@ -99,7 +99,8 @@ TEST(CudaLinearAlgebra, PatchesOfImages) {
   for (const PatchGrid &grid :
        {PatchGrid{1, 32, 32, {5, 5}, {1, 1}, {1, 1}}, PatchGrid{4, 9, 7, {3, 2}, {2, 1}, {1, 2}},
         PatchGrid{2, 6, 40, {1, 19}, {1, 3}, {1, 1}}, PatchGrid{1, 5, 5, {1, 1}, {1, 1}, {1, 1}},
-        PatchGrid{600, 5, 5, {4, 4}, {1, 1}, {1, 1}}}) {  // more columns than are kept
+        PatchGrid{600, 5, 5, {4, 4}, {1, 1}, {1, 1}},        // columns in several turns
+        PatchGrid{10, 65, 65, {10, 10}, {1, 1}, {1, 1}}}) {  // larger parts for each block
     for (const int64_t groups : {int64_t{1}, grid.channels}) {
       for (const bool hasOnes : {false, true}) {
         SCOPED_TRACE(message(grid.columns(), " columns, groups ", groups, ", ones ", hasOnes));

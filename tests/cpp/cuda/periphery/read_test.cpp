@@ -242,7 +242,7 @@ TEST(CudaTile, Property36_ReadsInIntegersHaveTheBitsOfTheCpu) {
   for (const Shape &shape :
        {Shape{3, 5, 4}, Shape{45, 70, 9}, Shape{64, 64, 32}, Shape{65, 129, 33},
         Shape{300, 257, 64}, Shape{17, 2000, 33}, Shape{6, 25, 4100}, Shape{16, 150, 4133},
-        Shape{6, 25, 65537}, Shape{16, 40, 65536}}) {
+        Shape{6, 25, 65537}, Shape{16, 40, 65536}, Shape{3, 131, 65600}}) {
     const Batch batch = randomBatch(shape.samples, shape.cols, shape.rows, 4);
     const Batch weights = randomBatch(shape.rows, shape.cols, 1, 5);
     for (size_t i = 0; i < settings.size(); ++i) {

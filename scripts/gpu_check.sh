@@ -53,7 +53,7 @@ run build cmake --build $build -j "$(nproc)" || exit 1
 # be updated is made anew). Racecheck, the slowest checker, runs a selection.
 all='-CudaMath.*:CudaMemory.*:CudaTileGrid.*EveryShape:CudaUpdate.Property36_EveryModel*:CudaUpdate.Property36_LargeArrays:CudaStream.AStepGraphRefuses*:CudaStream.*AStepGraphAtAnAge*:*CudaRepeatedReads*setting1:*CudaRepeatedReads*setting3'
 repeats='*CudaRepeatedReads.*shapes0setting0:*CudaRepeatedReads.*shapes2setting2:*CudaRepeatedReadsTogether.*shapes1setting4'
-some='CudaProduct.*:CudaUpdate.Property36_Words*:CudaUpdate.Property37_*:CudaStream.*:CudaTile.*States*:CudaTile.*Inputs*:*CudaTileOfKind*/single:CudaTile.*Repeated*'
+some='CudaProduct.*:CudaUpdate.Property36_Words*:CudaUpdate.Property37_*:CudaStream.*:CudaTile.*States*:CudaTile.*Inputs*:*CudaTileOfKind*/single:CudaTile.*Repeated*:CudaTile.*ManyShortReads*'
 some+='-CudaStream.AStepGraphRefuses*:CudaStream.*LargeTile*'
 check() { # check NAME TOOL TESTS [SHARDS]: the tests in so many processes; on the last GPU
   local shard

@@ -47,17 +47,23 @@ struct PatchedImages {
     const int64_t across = patch - down * grid.across();
     return image * grid.pixels() + down * grid.stride[0] * grid.width + across * grid.stride[1];
   }
-  /// Place of the pixel of column `column` after the first pixel of a patch; -1 for a 1.
-  PULSORA_HD int64_t placeOf(int64_t column) const {
-    const int64_t ofGroup = grid.columns() / groups;
-    const int64_t ofGroupWithOne = ofGroup + (hasOnes ? 1 : 0);
-    const int64_t group = column / ofGroupWithOne;
-    const int64_t inGroup = column - group * ofGroupWithOne;
+  /// Place of the pixel of column `column` after the first pixel of a patch; -1 for a 1. An Int
+  /// holds the numbers of pixels and columns.
+  template <class Int>
+  PULSORA_HD Int placeOf(Int column) const {
+    const auto down = static_cast<Int>(grid.kernel[0]);
+    const auto across = static_cast<Int>(grid.kernel[1]);
+    const auto ofGroup = static_cast<Int>(grid.channels) * down * across / static_cast<Int>(groups);
+    const Int ofGroupWithOne = ofGroup + (hasOnes ? 1 : 0);
+    const Int group = column / ofGroupWithOne;
+    const Int inGroup = column - group * ofGroupWithOne;
     if (inGroup == ofGroup) return -1;
-    const int64_t element = group * ofGroup + inGroup;  // (channel, row, column)
-    const int64_t channel = element / (grid.kernel[0] * grid.kernel[1]);
-    const int64_t row = element / grid.kernel[1] % grid.kernel[0] * grid.dilation[0];
-    return (channel * grid.height + row) * grid.width + element % grid.kernel[1] * grid.dilation[1];
+    const Int element = group * ofGroup + inGroup;  // (channel, row, column)
+    const Int rows = element / across;
+    const Int channel = rows / down;
+    const Int row = (rows - channel * down) * static_cast<Int>(grid.dilation[0]);
+    const Int col = (element - rows * across) * static_cast<Int>(grid.dilation[1]);
+    return (channel * static_cast<Int>(grid.height) + row) * static_cast<Int>(grid.width) + col;
   }
 };
 

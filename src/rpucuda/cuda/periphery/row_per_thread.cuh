@@ -1,5 +1,6 @@
 #pragma once
 
+#include "cuda/core/async_copy.cuh"
 #include "cuda/periphery/packed_products.cuh"
 #include "cuda/periphery/short_row.cuh"
 
@@ -119,7 +120,8 @@ class RowPerThread {
     return (inputs + kInputs - 1) / kInputs;
   }
 
-  /// Puts `count` inputs of all rows into shared memory, from input `from` on.
+  /// Puts `count` inputs of all rows into shared memory, from input `from` on; what does not exist
+  /// is 0.
   __device__ void stage(int64_t begin, int rows, int from, int count) const {
     __syncwarp();
     if (count > 16) {
@@ -135,26 +137,20 @@ class RowPerThread {
   template <int kTogetherRows>
   __device__ void stageRows(int64_t begin, int rows, int from, int count) const {
     constexpr int kWidth = kRows / kTogetherRows;
-    constexpr int kAhead = 8;  // values that are requested together
     const MatrixView<const float> in = r_.input.in;
     const int input = lane_ % kWidth;
     const int row = lane_ / kWidth;
-    const bool isInput = input < count;
     const float *own = in.data + (begin + row) * in.rowStride + (from + input) * in.colStride;
-    float *to = memory_ + row * kStride + input;
+    const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(memory_)) +
+                    (row * kStride + input) * static_cast<uint32_t>(sizeof(float));
     const int64_t next = kTogetherRows * in.rowStride;
-#pragma unroll 1
-    for (int left = isInput ? rows - row : 0, i = 0; i < kWidth; i += kAhead) {
-      float ahead[kAhead];
-#pragma unroll
-      for (int k = 0; k < kAhead; ++k, own += next)
-        ahead[k] = k * kTogetherRows < left ? *own : 0.0f;
-#pragma unroll
-      for (int k = 0; k < kAhead; ++k)
-        if (isInput) to[k * kTogetherRows * kStride] = ahead[k];
-      to += kAhead * kTogetherRows * kStride;
-      left -= kAhead * kTogetherRows;
-    }
+    const int left = input < count ? rows - row : 0;
+#pragma unroll 8
+    for (int i = 0; i < kWidth; ++i, own += next)
+      copyWordAsync(to + i * kTogetherRows * kStride * static_cast<uint32_t>(sizeof(float)), own,
+                    i * kTogetherRows < left);
+    endCopyGroup();
+    awaitCopies<0>();
   }
 
   __device__ static uint32_t bitsOfMagnitude(float x) { return __float_as_uint(x) & 0x7FFFFFFFU; }
@@ -206,8 +202,9 @@ class RowPerThread {
     } else {
       stage(begin, rows, 0, inputs);
       const float *own = memory_ + lane_ * kStride;
+      const float *const end = own + inputs;
 #pragma unroll 4
-      for (int j = 0; j < inputs; ++j) bits = pulsora::max(bits, bitsOfMagnitude(own[j]));
+      for (; own < end; ++own) bits = pulsora::max(bits, bitsOfMagnitude(*own));
     }
     const bool bad = bits >= 0x7F800000U;
     if (bad && s.nonfiniteFlag) *s.nonfiniteFlag = 1;

@@ -233,39 +233,58 @@ std::vector<std::function<void(IOParameters &)>> integerSettings() {
 }
 
 // With the default choice of products. Shapes lie on both sides of the borders of a block.
+struct ReadShape {
+  int64_t rows, cols, samples;
+};
+
+void expectReadsInIntegersOfTheCpu(const ReadShape &shape,
+                                   const std::function<void(IOParameters &)> &set) {
+  const Batch batch = randomBatch(shape.samples, shape.cols, shape.rows, 4);
+  const Batch weights = randomBatch(shape.rows, shape.cols, 1, 5);
+  TileConfig config = singleConfig();
+  for (IOParameters *io : {&config.forward, &config.backward}) {
+    io->weight_bits = 24;
+    set(*io);
+    io->bm_backward = true;
+  }
+  std::vector<std::vector<float>> results[2];
+  for (const Context &context : {cpuContext(), gpuContext()}) {
+    Tile tile(shape.rows, shape.cols, config, 5, 2, context);
+    tile.setWeights(DeviceMatrix(context, weights.xView()).view());
+    const DeviceBatch on(context, batch);
+    DeviceMatrix y(context, shape.samples, shape.rows);
+    DeviceMatrix dx(context, shape.samples, shape.cols);
+    tile.forward(on.x.view(), y.view());
+    tile.backward(on.d.view(), dx.view());
+    results[context.onCpu() ? 0 : 1] = {y.host(context), dx.host(context)};
+  }
+  for (size_t r = 0; r < 2; ++r)
+    ASSERT_TRUE(sameBits(results[0][r], results[1][r])) << "result " << r;
+}
+
 TEST(CudaTile, Property36_ReadsInIntegersHaveTheBitsOfTheCpu) {
   PULSORA_REQUIRE_GPU();
-  struct Shape {
-    int64_t rows, cols, samples;
-  };
   const auto settings = integerSettings();
-  for (const Shape &shape :
-       {Shape{3, 5, 4}, Shape{45, 70, 9}, Shape{64, 64, 32}, Shape{65, 129, 33},
-        Shape{300, 257, 64}, Shape{17, 2000, 33}, Shape{6, 25, 4100}, Shape{16, 150, 4133},
-        Shape{6, 25, 65537}, Shape{16, 40, 65536}, Shape{3, 131, 65600}}) {
-    const Batch batch = randomBatch(shape.samples, shape.cols, shape.rows, 4);
-    const Batch weights = randomBatch(shape.rows, shape.cols, 1, 5);
+  for (const ReadShape &shape :
+       {ReadShape{3, 5, 4}, ReadShape{45, 70, 9}, ReadShape{64, 64, 32}, ReadShape{65, 129, 33},
+        ReadShape{300, 257, 64}, ReadShape{17, 2000, 33}, ReadShape{6, 25, 4100},
+        ReadShape{16, 150, 4133}, ReadShape{6, 25, 65537}}) {
     for (size_t i = 0; i < settings.size(); ++i) {
       SCOPED_TRACE(message(shape.rows, " x ", shape.cols, ", setting ", i));
-      TileConfig config = singleConfig();
-      for (IOParameters *io : {&config.forward, &config.backward}) {
-        io->weight_bits = 24;
-        settings[i](*io);
-        io->bm_backward = true;
-      }
-      std::vector<std::vector<float>> results[2];
-      for (const Context &context : {cpuContext(), gpuContext()}) {
-        Tile tile(shape.rows, shape.cols, config, 5, 2, context);
-        tile.setWeights(DeviceMatrix(context, weights.xView()).view());
-        const DeviceBatch on(context, batch);
-        DeviceMatrix y(context, shape.samples, shape.rows);
-        DeviceMatrix dx(context, shape.samples, shape.cols);
-        tile.forward(on.x.view(), y.view());
-        tile.backward(on.d.view(), dx.view());
-        results[context.onCpu() ? 0 : 1] = {y.host(context), dx.host(context)};
-      }
-      for (size_t r = 0; r < 2; ++r)
-        ASSERT_TRUE(sameBits(results[0][r], results[1][r])) << "result " << r;
+      expectReadsInIntegersOfTheCpu(shape, settings[i]);
+    }
+  }
+}
+
+// So many short rows that a thread reads each.
+TEST(CudaTile, Property36_ManyShortReadsInIntegersHaveTheBitsOfTheCpu) {
+  PULSORA_REQUIRE_GPU();
+  const auto settings = integerSettings();
+  for (const ReadShape &shape :
+       {ReadShape{16, 40, 65536}, ReadShape{3, 131, 65600}, ReadShape{33, 26, 65537}}) {
+    for (size_t i = 0; i < 5; ++i) {  // of 24 and 16 bits, levels of one byte and two, repeats
+      SCOPED_TRACE(message(shape.rows, " x ", shape.cols, ", setting ", i));
+      expectReadsInIntegersOfTheCpu(shape, settings[i]);
     }
   }
 }

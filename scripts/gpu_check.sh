@@ -58,7 +58,7 @@ some+='-CudaStream.AStepGraphRefuses*:CudaStream.*LargeTile*'
 check() { # check NAME TOOL TESTS [SHARDS]: the tests in so many processes; on the last GPU
   local shard
   for ((shard = 0; shard < ${4:-1}; shard++)); do
-    run "$1-$shard" env CUDA_VISIBLE_DEVICES=$((gpus - 1)) GTEST_TOTAL_SHARDS="${4:-1}" GTEST_SHARD_INDEX=$shard \
+    run "$1-$shard" env CUDA_VISIBLE_DEVICES=$((gpus - 1)) OMP_NUM_THREADS=2 GTEST_TOTAL_SHARDS="${4:-1}" GTEST_SHARD_INDEX=$shard \
       timeout "${CHECK_SECONDS:-400}" compute-sanitizer --tool "$2" --error-exitcode 1 $build/rpucuda_tests --gtest_brief=1 \
       --gtest_filter="$3" & checks+=($!)
   done

@@ -13,6 +13,7 @@ import pulsora as pl
 torch = pytest.importorskip("torch")
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 X = torch.randn(30, 20, generator=torch.Generator().manual_seed(1))
@@ -121,6 +122,69 @@ def test_samples_that_meet_are_read_one_realisation_at_a_time() -> None:
         report = pl.inference.evaluate(model, BATCHES, times=[1.0, 1e4], programmings=2)
     model[1].load_state_dict(state)
     assert np.array_equal(report.values, looped(model, [1.0, 1e4], 2, 1))
+
+
+class Shaped(torch.nn.Module):
+    """A model that takes batches of some sizes alone."""
+
+    def __init__(self, shape: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.net = model_of()
+        self.shape = shape
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Reads the inputs in another shape."""
+        return self.net(self.shape(x))
+
+
+def test_models_of_one_batch_size_are_read_one_realisation_at_a_time() -> None:
+    model = Shaped(lambda x: x.view(12, 20)).eval()
+    text = r"the model refuses batches of another size \(RuntimeError: shape"
+    with pytest.warns(UserWarning, match=text):
+        report = pl.inference.evaluate(model, BATCHES, times=[1.0, 1e4], programmings=2)
+    assert np.array_equal(report.values, looped(model, [1.0, 1e4], 2, 1))
+
+
+def test_an_error_of_the_model_itself_is_raised() -> None:
+    model = Shaped(lambda x: x.view(7, 20)).eval()
+    with (
+        pytest.warns(UserWarning, match="refuses batches"),
+        pytest.raises(RuntimeError, match="invalid for input of size 240"),
+    ):
+        pl.inference.evaluate(model, BATCHES, times=[1.0], programmings=1)
+
+
+def test_models_that_refuse_one_sample_are_folded_and_not_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pulsora.inference.folding._ROWS_ON_CPU", 10)
+
+    def shape(x: torch.Tensor) -> torch.Tensor:
+        if len(x) == 1:
+            raise IndexError("a sample has no batch")
+        return x
+
+    model = Shaped(shape).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = pl.inference.evaluate(model, BATCHES, times=[1.0, 1e4], programmings=2)
+    assert np.array_equal(report.values, looped(model, [1.0, 1e4], 2, 1))
+
+
+@pytest.mark.parametrize(("rows", "sizes"), [(10, {5, 2}), (40, {12})])
+def test_a_pass_counts_the_outputs_of_all_layers(
+    rows: int, sizes: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs = 16 + 16 + 16 + 4 + 2 * 4  # of a sample; those of the model count twice
+    monkeypatch.setattr("pulsora.inference.folding._BYTES_ON_CPU", rows * (4 * outputs + 1))
+    seen = set()
+
+    def hits(y: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        seen.add(len(wanted))
+        return (y.argmax(-1) == wanted).float()
+
+    pl.inference.evaluate(model_of(), BATCHES, metric=hits, times=[1.0], programmings=2)
+    assert seen == sizes
 
 
 def test_a_report_of_chips_is_a_file(tmp_path: Path) -> None:

@@ -17,11 +17,11 @@ from pulsora._internal.progress import Shown
 from pulsora._internal.times import listed, seconds
 from pulsora.inference.folding import (
     called,
-    first_mixing_layer,
     folded,
     pieces,
     program_points,
     size_of_a_pass,
+    why_one_by_one,
 )
 from pulsora.inference.programming import (
     drifting_parts,
@@ -76,8 +76,8 @@ def evaluate(
 
     Many programmings and times ride in one pass: a batch of m samples is read as R m samples, of
     which each layer reads every m with other realised weights. The model must treat the samples of
-    a batch apart, which a small batch is tried for. A model that does not is read one realisation
-    at a time, and a warning names the layer.
+    a batch apart and take batches of any size, which a small batch is tried for. A model that does
+    not is read one realisation at a time, and a warning names the layer.
 
     Pulsed arrays with a `retention=` are read at each time after their last pulse, with the number
     of the programming as that of the reading (`redraw`), one realisation at a time. A model may
@@ -209,14 +209,10 @@ def _pass_size(
             "batches gave no sample; give a list or a DataLoader, which can be gone through again"
         )
     x, _ = pair_of(first)
-    mixing = first_mixing_layer(model, x)
-    if mixing is None:
+    reason = why_one_by_one(model, x)
+    if reason is None:
         return size_of_a_pass(model, x, memory)
-    warnings.warn(
-        f"{mixing} does not treat the samples of a batch apart, so that the model is read one "
-        "realisation at a time; call eval() of batch norms, or put the batch first",
-        stacklevel=3,
-    )
+    warnings.warn(reason, stacklevel=3)
     return 1, None
 
 

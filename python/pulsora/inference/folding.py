@@ -19,17 +19,25 @@ if TYPE_CHECKING:
 
 __all__ = [
     "called",
-    "first_mixing_layer",
     "folded",
     "pieces",
     "program_points",
     "reads_slices",
     "size_of_a_pass",
+    "why_one_by_one",
 ]
 
 _BYTES_ON_CPU = 16 << 20  # of all outputs of a pass; larger arrays are new memory in every layer
 _ROWS_ON_CPU = 512  # of a pass at most
 _PROBED = 4  # samples of the probe
+_MEET = (
+    "{} does not treat the samples of a batch apart, so that the model is read one realisation at "
+    "a time; call eval() of batch norms, or put the batch first"
+)
+_REFUSES = (
+    "{} refuses batches of another size ({}), so that the model is read one realisation at a time; "
+    "a model that takes batches of any size is evaluated faster"
+)
 
 
 def reads_slices(config: Any) -> bool:  # noqa: ANN401 - InferenceConfig
@@ -55,18 +63,21 @@ def called(model: nn.Module, x: Any) -> Any:  # noqa: ANN401 - what the model gi
     return model(**x) if isinstance(x, dict) else model(x)
 
 
-def first_mixing_layer(model: nn.Module, x: Any) -> str | None:  # noqa: ANN401
-    """Returns the layer in which samples of a batch meet, or None if the model can be folded.
+def why_one_by_one(model: nn.Module, x: Any) -> str | None:  # noqa: ANN401
+    """Returns why points are read one by one, or None if the model can be folded.
 
     Two programmings of a few samples are read one by one and folded. A model that treats samples
-    apart gives the same outputs, to rounding. The layer is named as in `named_modules`.
+    apart gives the same outputs, to rounding. Layers are named as in `named_modules`.
     """
     layers = held_layers(model)
     few = _rows(x, 0, _PROBED)
     apart = []
     for number in (0, 1):
         program_points(layers, [(number, 0.0)], 0)
-        apart.append(_recorded(model, few)[0])
+        outputs, refused = _recorded(model, few)
+        if refused is not None:
+            return refused
+        apart.append(outputs)
     program_points(layers, [(0, 0.0), (1, 0.0)], 0)
     together, refused = _recorded(model, folded(few, 2))
     if refused is not None:
@@ -78,8 +89,8 @@ def first_mixing_layer(model: nn.Module, x: Any) -> str | None:  # noqa: ANN401
     first, second = apart
     for (name, both), (_, one), (_, other) in zip(together, first, second, strict=False):
         if _differs(both, one, other):
-            return name
-    return "the model"
+            return _MEET.format(name)
+    return _MEET.format("the model")
 
 
 def size_of_a_pass(
@@ -98,9 +109,10 @@ def size_of_a_pass(
     if reads_slices(config):
         numbers *= -(-(config.weight_bits - 1) // config.slice_bits)
     weights = sum(4 * weight.numel() * numbers for _, weight in layers)
-    few, _ = _recorded(model, _rows(x, 0, 1))
-    outputs = 4 * sum(output.numel() for _, output in few)
     rows = max((tensor.shape[0] for tensor in _tensors(x) if tensor.ndim), default=1)
+    program_points(layers, [(0, 0.0)], 0)
+    few, _ = _recorded(model, _rows(x, 0, _PROBED))
+    outputs = 4 * sum(output.numel() for _, output in few) // max(min(rows, _PROBED), 1)
     if layers[0][1].device.type == "cuda":
         free = torch.cuda.mem_get_info(layers[0][1].device)[0]
         return max(1, int(memory * free / (weights + 2 * rows * outputs + 1))), None
@@ -127,9 +139,13 @@ def _can_be_cut(model: nn.Module, x: Any) -> bool:  # noqa: ANN401
     """Whether a batch in two pieces gives the outputs of the whole one, noise included.
 
     It does not where a layer is read several times for a sample, as in a recurrent network: reads
-    are counted, and the count chooses their noise.
+    are counted, and the count chooses their noise. Nor does it where a batch of one sample is
+    refused, as by `squeeze()`.
     """
     layers = held_layers(model)
+    program_points(layers, [(0, 0.0)], 0)
+    if _recorded(model, _rows(x, 0, 1))[1] is not None:
+        return False
     outputs = []
     for starts, size in (((0,), _PROBED), ((0, _PROBED // 2), _PROBED // 2)):
         program_points(layers, [(0, 0.0)], 0)
@@ -143,7 +159,7 @@ def _recorded(
     model: nn.Module,
     x: Any,  # noqa: ANN401
 ) -> tuple[list[tuple[str, Tensor]], str | None]:
-    """Returns the outputs of all modules, and the name of one that refused its input, if any."""
+    """Returns the outputs of all modules, and why the batch was refused, if it was."""
     outputs: list[tuple[str, Tensor]] = []
     running = ["the model"]
 
@@ -163,8 +179,11 @@ def _recorded(
         hooks.append(module.register_forward_hook(leave(name or "the model")))
     try:
         outputs.extend(("the model", tensor) for tensor in _tensors(called(model, x))[:1])
-    except _core.InputError:
-        return outputs, running[-1]
+    except _core.InputError:  # such as of a layer whose rows are not as many for each point
+        return outputs, _MEET.format(running[-1])
+    except Exception as error:  # noqa: BLE001 - the model's own code
+        text = str(error).partition("\n")[0][:200]
+        return outputs, _REFUSES.format(running[-1], f"{type(error).__name__}: {text}")
     finally:
         for hook in hooks:
             hook.remove()

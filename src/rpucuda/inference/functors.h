@@ -128,9 +128,9 @@ struct FactorOfColumns {
       to(row, col) = from(row, col) * factor[row / partRows * to.cols + col];
     }
   }
+  /// A row of the first part.
   void row(int64_t i) const {
-    const float *own = factor + i / partRows * to.cols;
-    for (int64_t j = 0; j < to.cols; ++j) to(i, j) = from(i, j) * own[j];
+    for (int64_t j = 0; j < to.cols; ++j) to(i, j) = from(i, j) * factor[j];
   }
 
  private:
@@ -162,9 +162,13 @@ struct FactorOfColumns {
 /// Calls FactorOfColumns for all elements; without `partRows`, all rows have the same factors.
 inline void scaleColumns(const Context &context, MatrixView<const float> from, const float *factor,
                          MatrixView<float> to, int64_t partRows = 0) {
-  forRows(context, to.rows, to.cols,
-          FactorOfColumns{from, factor, to, partRows > 0 ? partRows : to.rows},
-          FactorOfColumns::kElements);
+  const int64_t part = partRows > 0 ? partRows : to.rows;
+  const int64_t rows = context.onCpu() ? part : to.rows;  // a GPU takes all parts at once
+  for (int64_t first = 0; first < to.rows; first += rows, factor += to.cols) {
+    const FactorOfColumns columns{from.block(first, 0, rows, to.cols), factor,
+                                  to.block(first, 0, rows, to.cols), part};
+    forRows(context, rows, to.cols, columns, FactorOfColumns::kElements);
+  }
 }
 
 /// to(i, j) = from(i, j) factor[i].

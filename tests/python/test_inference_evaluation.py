@@ -217,6 +217,20 @@ def test_outputs_and_inputs_may_be_structures() -> None:
     found = pl.inference.evaluate(Named().eval(), batches, metric=hits, **settings)
     plain = pl.inference.evaluate(model_of(), BATCHES, **settings)
     assert np.array_equal(found.values, plain.values)
+    hits_of_logits = pl.inference.evaluate(Named().eval(), batches, **settings)
+    assert np.array_equal(hits_of_logits.values, plain.values)
+
+    class Pair(Named):
+        def forward(self, pixels: torch.Tensor) -> tuple[torch.Tensor, None]:
+            return self.net(pixels), None
+
+    def first(y: tuple[torch.Tensor, None], wanted: torch.Tensor) -> torch.Tensor:
+        return (y[0].argmax(-1) == wanted).float()
+
+    of_pairs = pl.inference.evaluate(Pair().eval(), batches, metric=first, **settings)
+    assert np.array_equal(of_pairs.values, plain.values)
+    with pytest.raises(TypeError, match=r"output of type tuple.*a metric of your own"):
+        pl.inference.evaluate(Pair().eval(), batches, **settings)
 
 
 def test_evaluations_refuse_bad_shares_and_counts() -> None:

@@ -67,9 +67,16 @@ def hits(y: Any, wanted: Any) -> torch.Tensor:  # noqa: ANN401
     """Returns for each sample whether the largest output (or `logits`) is its target's class.
 
     Raises:
+        TypeError: For outputs that are no tensor and have no `logits`.
         ValueError: Unless there is one target for each sample.
     """
-    found: torch.Tensor = getattr(y, "logits", y).argmax(-1)
+    logits = y.get("logits") if isinstance(y, Mapping) else getattr(y, "logits", y)
+    if not isinstance(logits, torch.Tensor):
+        raise TypeError(
+            f"the model gave an output of type {type(y).__name__}, which is no tensor and has no "
+            "'logits'; give a metric of your own"
+        )
+    found: torch.Tensor = logits.argmax(-1)
     shape = getattr(wanted, "shape", None)
     if shape is None or tuple(shape) != tuple(found.shape):
         given = f"type {type(wanted).__name__}" if shape is None else f"shape {list(shape)}"

@@ -273,8 +273,8 @@ def _require_numbers(found: list[float], points: list[tuple[int, float]], chip: 
 
 def _parts(y: Any, count: int) -> list[Any]:  # noqa: ANN401
     """Cuts a model's output into those of the points."""
-    if count == 1:
-        return [y]
+    if count == 1 or y is None:
+        return [y] * count
     if isinstance(y, torch.Tensor):
         return list(y.chunk(count))
     if hasattr(y, "items"):

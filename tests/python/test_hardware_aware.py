@@ -306,3 +306,29 @@ def test_networks_of_several_layers_have_gradients_in_all_of_them(device: str) -
     for one, other in zip(*grads, strict=True):  # the noise is of 0.1 of the largest weight
         assert torch.linalg.norm(one - other) < 0.5 * torch.linalg.norm(one)
         assert other.abs().sum() > 0
+
+
+def test_a_compiled_model_trains_to_the_bit() -> None:
+    torch._dynamo.reset()
+    ranged = pl.IOParameters(noise_management="input_range")
+    config = pl.InferenceConfig(modifier="noise_model", clip="learned", forward=ranged)
+    x = torch.randn(5, 1, 6, 6, generator=torch.Generator().manual_seed(1))
+    states = []
+    for compiled in (True, False):
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(
+            torch.nn.Conv2d(1, 2, 3), torch.nn.Flatten(), torch.nn.Linear(32, 3)
+        )
+        model = pl.convert_to_analog(net, config, seed=1)
+        pl.inference.calibrate(model.eval(), [x])
+        model.train()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        run = torch.compile(model, backend="eager") if compiled else model
+        for _ in range(2):
+            optimizer.zero_grad()
+            run(x).square().sum().backward()
+            optimizer.step()
+        states.append(model.state_dict())
+    first, second = states
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)

@@ -117,3 +117,6 @@ def test_functional_call_takes_the_digital_parameters() -> None:
     assert torch.equal(functional_call(model, given, (x,)), torch.ones(1, 2))
     with pytest.raises(RuntimeError, match="other weights than its tiles"):
         functional_call(model, {"0.analog_weight": torch.zeros(5, 6)}, (x,))
+    images = pl.nn.AnalogConv2d(1, 2, 3, config=IDEAL)
+    with pytest.raises(RuntimeError, match="other weights than its tiles"):
+        functional_call(images, {"analog_weight": torch.zeros(2, 9)}, (torch.ones(1, 1, 4, 4),))

@@ -15,7 +15,7 @@ from pulsora._internal.transforms import in_transform
 from pulsora.nn.autograd.differentiation import perfect_product, require_no_transform
 from pulsora.nn.autograd.gated_product import flat_gate
 from pulsora.nn.autograd.readonly_weight import weight_copy
-from pulsora.nn.autograd.tile_product import read_tiles, require_untraced
+from pulsora.nn.autograd.tile_product import outside_compile, read_tiles, require_untraced
 from pulsora.nn.carrier_settings import learns_range, require_digital, require_range
 from pulsora.nn.inputs import output_type, require_input, require_type, require_written
 from pulsora.nn.master import WeightCarrier
@@ -358,7 +358,8 @@ class AnalogModule(WeightCarrier):
         if self.held is not None:
             if gate is not None:
                 raise ValueError("the tiles have no adapter that a gate could weight")
-            y = self._read_held(flat, added, (x.shape[:-1], steps, self.training))
+            rows_of_x = (x.shape[:-1], steps, self.training)
+            y = outside_compile(self._read_held, flat, added, rows_of_x)
         else:
             y = read_tiles(
                 flat,

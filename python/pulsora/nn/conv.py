@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from pulsora import _core
 from pulsora._internal.transforms import in_transform
+from pulsora.nn.autograd.analog_parameter import AnalogParameter
 from pulsora.nn.autograd.differentiation import differentiable_once
 from pulsora.nn.autograd.tile_product import require_untraced
 from pulsora.nn.base import AnalogModule
@@ -147,12 +148,18 @@ class AnalogConvNd(AnalogModule):
         x, settings = _images(x, self.kernel_size, self.stride, self.dilation)
         patches = Patches(x, settings)
         is_plain = self.held is not None or torch.compiler.is_compiling()
-        keeps = not is_plain and self.analog_weight.keeps_images(patches)
+        keeps = not is_plain and self._keeps_images(patches)
         rows = _rows(x, settings, samples, is_temporary=keeps)
         y = self.product(rows, patches=patches if keeps else None).transpose(1, 2)
         y = y.reshape(samples, self.out_channels, *sizes_of_y)
         # As in torch's layers, channels are last in memory only if they are last in x.
         return y if has_channels_last else y.contiguous()
+
+    def _keeps_images(self, patches: Patches) -> bool:
+        """Whether the images are kept for the gradient, instead of their patches."""
+        # In functional_call() another tensor, which is refused later.
+        weight: object = self.analog_weight
+        return isinstance(weight, AnalogParameter) and weight.keeps_images(patches)
 
     def digital(self, **options: Any) -> nn.Module:
         """Returns torch's layer with these settings and new weights; takes bias, device, dtype."""

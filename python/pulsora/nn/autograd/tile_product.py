@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pulsora.nn.tiles.patches import Patches
     from pulsora.nn.tiles.tile_read import ReadPosition
 
-__all__ = ["NOT_TRACED", "not_traced", "read_tiles", "require_untraced"]
+__all__ = ["NOT_TRACED", "not_traced", "outside_compile", "read_tiles", "require_untraced"]
 
 
 class _AnalogProduct(torch.autograd.Function):
@@ -113,6 +113,14 @@ def require_untraced() -> None:
         raise RuntimeError(NOT_TRACED)
 
 
+def outside_compile(read: Callable[..., Tensor], *arguments: object) -> Tensor:
+    """Returns read(*arguments), which torch.compile leaves out of its graphs."""
+    if torch.compiler.is_compiling():
+        torch._dynamo.graph_break(msg=NOT_TRACED)  # noqa: SLF001 - documented for this
+        read = torch.compiler.disable(read)  # type: ignore[no-untyped-call]
+    return read(*arguments)
+
+
 def read_tiles(
     x: Tensor,
     weight: AnalogParameter,
@@ -128,13 +136,7 @@ def read_tiles(
     `rows` and `training` are arguments of `begin_read`. `patches` are images from which x is
     taken, and which are kept instead of x.
     """
-    if torch.compiler.is_compiling():
-        torch._dynamo.graph_break(msg=NOT_TRACED)  # noqa: SLF001 - documented for this
-        read: Callable[..., Tensor] = torch.compiler.disable(  # type: ignore[no-untyped-call]
-            _product
-        )
-        return read(x, weight, bias, gate, rows, training, patches)
-    return _product(x, weight, bias, gate, rows, training, patches)
+    return outside_compile(_product, x, weight, bias, gate, rows, training, patches)
 
 
 def _product(

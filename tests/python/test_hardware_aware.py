@@ -308,6 +308,7 @@ def test_networks_of_several_layers_have_gradients_in_all_of_them(device: str) -
         assert other.abs().sum() > 0
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 def test_a_compiled_model_trains_to_the_bit() -> None:
     torch._dynamo.reset()
     ranged = pl.IOParameters(noise_management="input_range")

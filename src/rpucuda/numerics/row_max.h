@@ -58,13 +58,12 @@ PULSORA_HD float absMaxOf(VectorView<const float> row) {
       values[0] = row[j];
       largest.add(values);
     }
-    return largest.result();
-  }
-  int64_t j = 0;
-  for (; j + kVectorLanes <= row.size; j += kVectorLanes) largest.add(row.data + j);
-  if (j < row.size) {
-    loadLanesOf(values, row.data + j, static_cast<int>(row.size - j));
+  } else if (row.size < kVectorLanes) {
+    loadLanesOf(values, row.data, static_cast<int>(row.size));
     largest.add(values);
+  } else {
+    for (int64_t j = 0; j + kVectorLanes <= row.size; j += kVectorLanes) largest.add(row.data + j);
+    largest.add(row.data + row.size - kVectorLanes);  // the last ones, some of them once more
   }
   return largest.result();
 }

@@ -117,6 +117,35 @@ def test_a_refused_backward_pass_names_the_layer() -> None:
         loss.backward()
 
 
+@pytest.mark.parametrize(
+    "config",
+    [pl.IdealConfig(), pl.SingleConfig(), pl.LRTTConfig(rank=2), pl.InferenceConfig(),
+     pl.MixedPrecisionConfig()],
+    ids=lambda config: type(config).__name__,
+)  # fmt: skip
+def test_a_refused_read_names_the_layer(config: pl.config.TileConfig) -> None:
+    net = nn.Sequential(nn.Linear(6, 6), nn.Hardtanh(), nn.Linear(6, 4))
+    model = pl.convert_to_analog(net, config, seed=1)
+    x = torch.ones(2, 6)
+    x[1, 3] = torch.inf
+    with pytest.raises(
+        pl.InputError, match=r"layer '0' \(AnalogLinear \[6, 6\]\): x\[1, 3\] is inf"
+    ):
+        model(x)
+
+
+def test_weights_that_cannot_be_written_name_the_layer() -> None:
+    net = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 4))
+    model = pl.convert_to_analog(net, pl.InferenceConfig(), seed=1)
+    with torch.no_grad():
+        model[1].weight[2, 1] = torch.nan
+    text = r"layer '1' \(AnalogLinear \[4, 6\]\): weights\[2, 1\] is nan"
+    with pytest.raises(pl.InputError, match=text):
+        model(torch.ones(2, 6))
+    with pytest.raises(pl.InputError, match=text):
+        pl.program(model.eval())
+
+
 def test_a_refused_conversion_names_the_layer() -> None:
     digital = nn.Sequential(nn.Linear(30, 24), nn.Sequential(nn.Linear(24, 3)))
     config = pl.LRTTConfig(rank=4)

@@ -9,7 +9,7 @@ import torch
 
 from pulsora import _core
 from pulsora._internal.checks import is_whole
-from pulsora.nn.tiles.layer_names import described
+from pulsora.nn.tiles.layer_names import described, named_errors
 from pulsora.nn.tiles.tile_read import for_tile, parameter_for_tile, require_whole
 
 if TYPE_CHECKING:
@@ -77,11 +77,12 @@ class HeldWeights:
         self.array.changes += 1
         is_same = self._version == version_of(weight)
         values = weight.detach().reshape(self.array.shape)
-        if self.array.groups == 1:
-            self.array.together.take(parameter_for_tile(values), is_same)
-        else:
-            for row, col, tile in self.array.parts():
-                tile._core.take(parameter_for_tile(values[row, col]), is_same)  # noqa: SLF001
+        with named_errors(self.array):
+            if self.array.groups == 1:
+                self.array.together.take(parameter_for_tile(values), is_same)
+            else:
+                for row, col, tile in self.array.parts():
+                    tile._core.take(parameter_for_tile(values[row, col]), is_same)  # noqa: SLF001
         self._version = version_of(weight)
 
     def before_read(self, weight: Tensor, *, evaluation: bool) -> None:

@@ -16,6 +16,7 @@ from pulsora._internal.transforms import in_transform
 from pulsora.nn.tiles.batch_shard import SINGLE_PROCESS, BatchShard
 from pulsora.nn.tiles.checkpointing import is_evaluation, repeated_read, repeats
 from pulsora.nn.tiles.factor_pairs import TileSamples, concatenated
+from pulsora.nn.tiles.layer_names import named_errors
 from pulsora.nn.tiles.partition import configs_of_columns, even_slices, tiles_of_layer
 from pulsora.nn.tiles.patches import Patches
 from pulsora.nn.tiles.separate_tiles import replayed
@@ -261,7 +262,7 @@ class TileArray(StatefulArray):
         position = position or self.begin_read(x.shape[:1])
         numbers = position.numbers
         by = self.whole.forward if numbers is None else replayed(self._places, numbers)
-        with self.process_group.reading(self):
+        with named_errors(self), self.process_group.reading(self):
             y = read(by, x.detach().contiguous(), self.shape[0], position)
         return y if self.scales is None else y * self.scales
 

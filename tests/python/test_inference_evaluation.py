@@ -154,6 +154,15 @@ def test_an_error_of_the_model_itself_is_raised() -> None:
         pl.inference.evaluate(model, BATCHES, times=[1.0], programmings=1)
 
 
+def test_inputs_that_are_not_finite_are_errors_without_a_warning() -> None:
+    x = X[:12].clone()
+    x[2, 3] = torch.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(pl.InputError, match=r"layer '0' .*x\[2, 3\] is nan"):
+            pl.inference.evaluate(model_of(), [(x, BATCHES[0][1])], times=[1.0], programmings=2)
+
+
 def test_models_that_refuse_one_sample_are_folded_and_not_cut(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

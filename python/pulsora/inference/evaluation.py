@@ -107,7 +107,8 @@ def evaluate(
         file.
 
     Raises:
-        TypeError: Unless batches are pairs that can be gone through again and again.
+        TypeError: Unless batches are pairs that can be gone through again and again; for outputs
+            that are no tensor and have no `logits`, with the metric "accuracy".
         ValueError: If the model has no layer of InferenceConfig and no array with a retention, or
             is in training mode, for a bad setting, if there are no samples, times or programmings,
             if there are several chips without a programmed layer, or if the targets have another

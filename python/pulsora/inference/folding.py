@@ -159,7 +159,11 @@ def _recorded(
     model: nn.Module,
     x: Any,  # noqa: ANN401
 ) -> tuple[list[tuple[str, Tensor]], str | None]:
-    """Returns the outputs of all modules, and why the batch was refused, if it was."""
+    """Returns the outputs of all modules, and why the batch was refused, if it was.
+
+    Raises:
+        InputError: If inputs or weights are not finite.
+    """
     outputs: list[tuple[str, Tensor]] = []
     running = ["the model"]
 
@@ -179,8 +183,10 @@ def _recorded(
         hooks.append(module.register_forward_hook(leave(name or "the model")))
     try:
         outputs.extend(("the model", tensor) for tensor in _tensors(called(model, x))[:1])
-    except _core.InputError:  # such as of a layer whose rows are not as many for each point
-        return outputs, _MEET.format(running[-1])
+    except _core.InputError:
+        if held_layers(model)[0][0].points == 1:
+            raise  # of the inputs or weights themselves
+        return outputs, _MEET.format(running[-1])  # rows are not as many for each point
     except Exception as error:  # noqa: BLE001 - the model's own code
         text = str(error).partition("\n")[0][:200]
         return outputs, _REFUSES.format(running[-1], f"{type(error).__name__}: {text}")

@@ -232,7 +232,6 @@ std::vector<std::function<void(IOParameters &)>> integerSettings() {
           }};
 }
 
-// With the default choice of products. Shapes lie on both sides of the borders of a block.
 struct ReadShape {
   int64_t rows, cols, samples;
 };
@@ -262,6 +261,7 @@ void expectReadsInIntegersOfTheCpu(const ReadShape &shape,
     ASSERT_TRUE(sameBits(results[0][r], results[1][r])) << "result " << r;
 }
 
+// With the default choice of products. Shapes lie on both sides of the borders of a block.
 TEST(CudaTile, Property36_ReadsInIntegersHaveTheBitsOfTheCpu) {
   PULSORA_REQUIRE_GPU();
   const auto settings = integerSettings();

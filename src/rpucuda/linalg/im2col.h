@@ -42,10 +42,15 @@ struct PatchedImages {
   /// Number of the first pixel of the patch in row `row`.
   PULSORA_HD int64_t firstOf(int64_t row) const {
     const int64_t image = row / grid.patches();
-    const int64_t patch = row - image * grid.patches();
-    const int64_t down = patch / grid.across();
-    const int64_t across = patch - down * grid.across();
-    return image * grid.pixels() + down * grid.stride[0] * grid.width + across * grid.stride[1];
+    return firstOf(image, row - image * grid.patches(), grid.across());
+  }
+  /// Number of the first pixel of patch `patch` of image `image`, of patches that lie `across` side
+  /// by side. An Int holds the number of patches of an image.
+  template <class Int>
+  PULSORA_HD int64_t firstOf(int64_t image, Int patch, Int across) const {
+    const Int down = patch / across;
+    const int64_t row = image * grid.channels * grid.height + down * grid.stride[0];
+    return row * grid.width + (patch - down * across) * grid.stride[1];
   }
   /// Place of the pixel of column `column` after the first pixel of a patch; -1 for a 1. An Int
   /// holds the numbers of pixels and columns.

@@ -23,12 +23,8 @@ struct Patches {
 
   /// Number of the first pixel of patch `patch` of the images from `image` on.
   __device__ int64_t firstOf(int64_t image, uint32_t patch) const {
-    const PatchGrid &grid = images.grid;
     const uint32_t further = patch / ofImage;
-    const uint32_t own = patch - further * ofImage;
-    const uint32_t down = own / across;
-    const int64_t row = (image + further) * grid.channels * grid.height + down * grid.stride[0];
-    return row * grid.width + (own - down * across) * grid.stride[1];
+    return images.firstOf(image + further, patch - further * ofImage, across);
   }
 };
 

@@ -26,7 +26,8 @@ class RowPerThread {
   static constexpr int kWarps = kShortRowThreads / kRows;
   static constexpr int kMostBlocks = kRows / 8 + 1;  // of random numbers, for the rows of a warp
   /// Factors of neighbouring lines, which one access reads.
-  static constexpr int kTogether = kLines < 4 ? kLines : 4;
+  static constexpr int kTogether = 4;
+  static_assert(kLines % kTogether == 0);
   struct alignas(kTogether * sizeof(Factor)) Factors {
     Factor of[kTogether];
   };

@@ -95,11 +95,11 @@ checks=()
 process_tests & checks+=($!)
 python_tests & checks+=($!)
 if [ $quick = 0 ]; then
-  check memcheck memcheck "$all" 3
+  check memcheck memcheck "$all" 8
   # initcheck misses writes of cuBLAS by the copy engine, which these gradients read.
-  check initcheck initcheck "$all:CudaLowRankOf*Property46*" 3
+  check initcheck initcheck "$all:CudaLowRankOf*Property46*" 8
   check racecheck racecheck "$some" 2
-  check racecheck-lines racecheck 'CudaLineVisits.*:CudaProgramming.*:CudaOneHotSums.*'
+  check racecheck-lines racecheck 'CudaLineVisits.*:CudaProgramming.*:CudaOneHotSums.*' 3
   check racecheck-repeats racecheck "$repeats"
   check racecheck-lowrank racecheck "CudaLowRank*-*DoublePrecision"
 fi

@@ -49,18 +49,28 @@ PULSORA_HD void storeLanesOf(float *to, const float *from, int count) {
 #endif
 }
 
+/// to[0 .. kCount - 1] = from[0 .. kCount - 1], and the last kCount of `count` elements, in copies
+/// of a fixed size that may overlap: masked stores are slower.
+template <int kCount>
+PULSORA_HD void copyEnds(float *to, const float *from, int64_t count) {
+  constexpr auto kBytes = kCount * sizeof(float);
+  __builtin_memcpy(to, from, kBytes);
+  __builtin_memcpy(to + (count - kCount), from + (count - kCount), kBytes);
+}
+
 /// to[0 .. count - 1] = from[0 .. count - 1], for few elements.
 PULSORA_HD void copyLanes(float *to, const float *from, int64_t count) {
-#if defined(__AVX512F__)
-  for (int64_t i = 0; i < count; i += kVectorLanes) {
-    const int64_t left = count - i;
-    const auto lanes = left < kVectorLanes ? static_cast<__mmask16>((1U << left) - 1U)
-                                           : static_cast<__mmask16>(0xFFFFU);
-    _mm512_mask_storeu_ps(to + i, lanes, _mm512_maskz_loadu_ps(lanes, from + i));
+  for (; count > kVectorLanes; count -= kVectorLanes, to += kVectorLanes, from += kVectorLanes)
+    __builtin_memcpy(to, from, kVectorLanes * sizeof(float));
+  if (count >= 8) {
+    copyEnds<8>(to, from, count);
+  } else if (count >= 4) {
+    copyEnds<4>(to, from, count);
+  } else if (count >= 2) {
+    copyEnds<2>(to, from, count);
+  } else if (count == 1) {
+    *to = *from;
   }
-#else
-  for (int64_t i = 0; i < count; ++i) to[i] = from[i];
-#endif
 }
 
 }  // namespace pulsora

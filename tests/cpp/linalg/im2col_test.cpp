@@ -88,6 +88,10 @@ INSTANTIATE_TEST_SUITE_P(Grids, Patches,
                          ::testing::Values(PatchGrid{1, 32, 32, {5, 5}, {1, 1}, {1, 1}},
                                            PatchGrid{3, 9, 7, {3, 2}, {2, 1}, {1, 2}},
                                            PatchGrid{2, 6, 40, {1, 19}, {1, 3}, {1, 1}},
+                                           PatchGrid{2, 5, 30, {2, 11}, {1, 1}, {1, 1}},
+                                           PatchGrid{1, 4, 35, {1, 17}, {1, 1}, {1, 1}},
+                                           PatchGrid{1, 6, 18, {3, 3}, {1, 1}, {1, 1}},
+                                           PatchGrid{2, 5, 6, {3, 1}, {1, 1}, {1, 1}},
                                            PatchGrid{4, 5, 5, {5, 5}, {1, 1}, {1, 1}}));
 
 }  // namespace

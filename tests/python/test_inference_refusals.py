@@ -299,7 +299,7 @@ def test_the_warning_about_zeros_comes_before_the_programming() -> None:
         model[0].weight.zero_()
     pl.program(torch.nn.Sequential(model[1]), 1)
     saved = {name: each.clone() for name, each in model.state_dict().items()}
-    with pytest.raises(UserWarning, match="1 layers have no weight but 0"):
+    with pytest.raises(UserWarning, match="1 layer has no weight but 0"):
         pl.program(model)
     assert all(torch.equal(each, saved[name]) for name, each in model.state_dict().items())
     assert model[1].held.is_programmed

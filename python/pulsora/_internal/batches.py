@@ -76,6 +76,12 @@ def hits(y: Any, wanted: Any) -> torch.Tensor:  # noqa: ANN401
             f"the model gave an output of type {type(y).__name__}, which is no tensor and has no "
             "'logits'; give a metric of your own"
         )
+    if logits.shape[-1:] == (1,):
+        raise ValueError(
+            f"the outputs have shape {list(logits.shape)}, and a single class, which is always the "
+            "largest; give a metric of your own, such as "
+            "lambda y, target: (y.squeeze(-1) > 0) == target"
+        )
     found: torch.Tensor = logits.argmax(-1)
     shape = getattr(wanted, "shape", None)
     if shape is None or tuple(shape) != tuple(found.shape):
@@ -102,9 +108,11 @@ def of_samples(
         return hits(y, wanted).float()
     found: object = metric(y, wanted)
     if not isinstance(found, torch.Tensor) or found.ndim == 0:
+        is_number = isinstance(found, torch.Tensor | int | float)
+        given = f"{type(found).__name__}{' of no dimension' if is_number else ''}"
         raise ValueError(
-            f"the metric gave {type(found).__name__} of no dimension; it must give a tensor "
-            "with one number for each sample (a loss: reduction='none')"
+            f"the metric gave {given}; it must give a tensor with one number for each sample (a "
+            "loss: reduction='none')"
         )
     if found.ndim > 1:
         raise ValueError(
@@ -116,7 +124,7 @@ def of_samples(
             f"the metric gave complex numbers, {found.dtype}; it must give real ones, such as "
             "their abs()"
         )
-    if len(found) % max(len(wanted), 1):
+    if len(found) % max(len(wanted), 1) or len(found) < min(len(wanted), 1):
         raise ValueError(
             f"the metric gave {len(found)} numbers for {len(wanted)} samples; it must give one for "
             "each sample, or as many for each"

@@ -15,14 +15,7 @@ from pulsora._internal.batches import of_samples, pair_of, require_pairs
 from pulsora._internal.checks import is_whole, require_share
 from pulsora._internal.progress import Shown
 from pulsora._internal.times import listed, seconds
-from pulsora.inference.folding import (
-    called,
-    folded,
-    pieces,
-    program_points,
-    size_of_a_pass,
-    why_one_by_one,
-)
+from pulsora.inference.folding import called, program_points, size_of_a_pass, why_one_by_one
 from pulsora.inference.programming import (
     drifting_parts,
     program,
@@ -31,6 +24,7 @@ from pulsora.inference.programming import (
     set_age,
 )
 from pulsora.inference.report import InferenceReport
+from pulsora.inference.structures import folded, parts, pieces, row_count
 from pulsora.nn.age_gate import age_gates, select_ages
 from pulsora.nn.tiles.held_weights import HeldWeights
 from pulsora.nn.tiles.layer_names import described
@@ -46,11 +40,9 @@ YEAR = ("1 s", "1 h", "1 day", "1 month", "1 year")
 """Times of an evaluation by default."""
 
 
+_OF_THE_CALLER = 4  # frames from a warning to the caller of evaluate(), behind torch's no_grad
 _MOST_CHIPS = 2**32
 _MOST_PROGRAMMINGS = 2**47
-
-_CUT = (torch.Tensor, tuple, list, dict)
-"""Entries of outputs that the metric sees; others, such as caches, are left out."""
 
 
 @torch.no_grad()
@@ -76,8 +68,9 @@ def evaluate(
 
     Many programmings and times ride in one pass: a batch of m samples is read as R m samples, of
     which each layer reads every m with other realised weights. The model must treat the samples of
-    a batch apart and take batches of any size, which a small batch is tried for. A model that does
-    not is read one realisation at a time, and a warning names the layer.
+    a batch apart, take batches of any size, and give outputs with the samples first, which a small
+    batch is tried for. A model that does not is read one realisation at a time, and a warning says
+    why. Large batches are read in pieces on a CPU, where that changes neither outputs nor metric.
 
     Pulsed arrays with a `retention=` are read at each time after their last pulse, with the number
     of the programming as that of the reading (`redraw`), one realisation at a time. A model may
@@ -137,8 +130,8 @@ def evaluate(
     gates = age_gates(model)
     shown = Shown(progress, chips * len(numbers) * len(after), "evaluations")
     values = np.empty((len(after), chips * len(numbers)))
-    with same_point_on_error(layers):
-        count, samples = (1, None) if apart else _pass_size(model, batches, memory)
+    with same_point_on_error(layers, arrays):
+        count, samples = (1, None) if apart else _pass_size(model, batches, metric, memory)
         for chip in range(chips):
             points = [(number, time) for number in numbers for time in after]
             found: list[float] = []
@@ -184,6 +177,8 @@ def _numbers(programmings: object) -> list[int]:
     """Returns the numbers of the programmings."""
     if is_whole(programmings) and programmings >= 0:
         return list(range(programmings))
+    if isinstance(programmings, torch.Tensor | np.ndarray):
+        return _numbers(programmings.tolist())
     if isinstance(programmings, str) or not isinstance(programmings, Iterable):
         raise ValueError(  # noqa: TRY004 - as for other numbers
             f"programmings = {programmings!r}: give a whole number, or a list of numbers"
@@ -194,11 +189,14 @@ def _numbers(programmings: object) -> list[int]:
             raise _core.ConfigError(
                 f"programmings has {number!r}: give whole numbers from 0 to 2^47 - 1"
             )
-    return numbers
+    return [int(number) for number in numbers]
 
 
 def _pass_size(
-    model: nn.Module, batches: Iterable[tuple[Any, Tensor]], memory: float
+    model: nn.Module,
+    batches: Iterable[tuple[Any, Tensor]],
+    metric: str | Callable[[Any, Tensor], Tensor],
+    memory: float,
 ) -> tuple[int, int | None]:
     """Returns the numbers of points and of samples of a pass, None for all of a batch.
 
@@ -209,11 +207,11 @@ def _pass_size(
         raise ValueError(
             "batches gave no sample; give a list or a DataLoader, which can be gone through again"
         )
-    x, _ = pair_of(first)
-    reason = why_one_by_one(model, x)
+    pair = pair_of(first)
+    reason = why_one_by_one(model, pair[0])
     if reason is None:
-        return size_of_a_pass(model, x, memory)
-    warnings.warn(reason, stacklevel=3)
+        return size_of_a_pass(model, pair, metric, memory)
+    warnings.warn(reason, stacklevel=_OF_THE_CALLER)
     return 1, None
 
 
@@ -232,9 +230,9 @@ def _measured(
     for batch in batches:
         pair = pair_of(batch)
         for x, wanted in [pair] if samples is None else pieces(*pair, samples):
-            select_ages(gates, times, len(wanted))
-            parts = _parts(called(model, folded(x, count)), count)
-            found = [of_samples(metric, part, wanted) for part in parts]
+            select_ages(gates, times, row_count(x))
+            cut = parts(called(model, folded(x, count)), count)
+            found = [of_samples(metric, part, wanted) for part in cut]
             sums = torch.stack([each.double().sum() for each in found])
             totals = sums if totals is None else totals + sums
             seen += found[0].numel()
@@ -256,7 +254,7 @@ def _warn_of_unread(layers: list[tuple[HeldWeights, nn.Parameter]]) -> None:
         warnings.warn(
             f"the model did not read {', '.join(unread)}, so that noise and drift there have no "
             "effect; look whether it takes their weights without calling them",
-            stacklevel=3,
+            stacklevel=_OF_THE_CALLER,
         )
 
 
@@ -270,22 +268,3 @@ def _require_numbers(found: list[float], points: list[tuple[int, float]], chip: 
                 f"pulsora.program(model, {number}, chip={chip}) and "
                 f"pulsora.drift(model, {time:g})"
             )
-
-
-def _parts(y: Any, count: int) -> list[Any]:  # noqa: ANN401
-    """Cuts a model's output into those of the points."""
-    if count == 1 or y is None:
-        return [y] * count
-    if isinstance(y, torch.Tensor):
-        return list(y.chunk(count))
-    if hasattr(y, "items"):
-        kept = {name: value for name, value in y.items() if isinstance(value, _CUT)}
-        cut = {name: _parts(value, count) for name, value in kept.items()}
-        return [type(y)(**{name: cut[name][r] for name in cut}) for r in range(count)]
-    if isinstance(y, tuple | list):
-        columns = [_parts(value, count) for value in y]
-        return [type(y)([column[r] for column in columns]) for r in range(count)]
-    raise ValueError(
-        f"the model's output is of type {type(y).__name__}; evaluate takes tensors, and tuples, "
-        "lists and mappings of them"
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pulsora._internal.modules import require_module
 from pulsora._internal.times import seconds
@@ -13,7 +13,7 @@ from pulsora.nn.fused_encoders import unfuse
 from pulsora.nn.tiles.held_weights import HeldWeights
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from torch import nn
 
@@ -65,9 +65,9 @@ def program(model: _M, number: int = 0, *, chip: int = 0, time: float | str = 0.
     layers = held_layers(model)
     zeros = sum(not weight.any() for _, weight in layers)
     if zeros:
+        which = "1 layer has" if zeros == 1 else f"{zeros} layers have"
         warnings.warn(
-            f"{zeros} layers have no weight but 0, and are programmed as zeros; write weights "
-            "before program()",
+            f"{which} no weight but 0, programmed as zeros; write weights before program()",
             stacklevel=2,
         )
     HeldWeights.program(layers, number, chip, after)
@@ -105,15 +105,20 @@ def drift(model: _M, time: float | str, *, redraw: int = 0) -> _M:
 
 
 @contextmanager
-def same_point_on_error(layers: list[tuple[HeldWeights, nn.Parameter]]) -> Iterator[None]:
-    """Returns layers to the point at which they were, if the block raises an error.
+def same_point_on_error(
+    layers: list[tuple[HeldWeights, nn.Parameter]], arrays: Sequence[TileArray] = ()
+) -> Iterator[None]:
+    """Returns layers and arrays to the points at which they were, if the block raises an error.
 
     Layers that were not programmed, or with measured conductances, read their weights then.
     """
     before = [(_point_of(*layer), layer[0].affine) for layer in layers]
+    ages = [_age_of(array) for array in arrays]
     try:
         yield
     except BaseException:
+        for array, (time, redraw) in zip(arrays, ages, strict=True):
+            set_age([array], time, redraw)
         for (held, weight), (point, affine) in zip(layers, before, strict=True):
             held.unprogram()
             if point is not None:
@@ -121,6 +126,13 @@ def same_point_on_error(layers: list[tuple[HeldWeights, nn.Parameter]]) -> Itera
                 HeldWeights.drift([(held, weight)], point.time, point.redraw)
                 held.affine = affine
         raise
+
+
+def _age_of(array: TileArray) -> tuple[float, int]:
+    """Returns the time and the number of the reading of an array with a retention."""
+    retention: Any = next(iter(array)).retention
+    age = next(iter(retention.ages.values()))
+    return age.time, age.redraw
 
 
 def _point_of(held: HeldWeights, weight: nn.Parameter) -> ProgrammedPoint | None:

@@ -79,6 +79,8 @@ class InferenceReport:
         Raises:
             ValueError: If times, programmings or metrics differ.
         """
+        if not isinstance(other, InferenceReport):
+            return NotImplemented
         for name in ("times", "programmings", "metric", "chips"):
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:

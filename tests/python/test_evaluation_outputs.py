@@ -196,3 +196,31 @@ def test_inputs_of_another_type_are_errors_without_a_warning() -> None:
         warnings.simplefilter("error")
         with pytest.raises(TypeError, match="float64"):
             pl.inference.evaluate(analog(Net(lambda y, _: y)), [(X.double(), Y)], times=TIMES)
+
+
+def test_a_weight_of_another_shape_is_refused() -> None:
+    layer = pl.nn.AnalogLinear(12, 16, config=pl.InferenceConfig(), seed=1)
+    before = layer.weight
+    with pytest.raises(ValueError, match=r"weight has shape \[12, 16\].*layer \[16, 12\]"):
+        layer.weight = torch.nn.Parameter(torch.zeros(12, 16))
+    with pytest.raises(TypeError, match=r"weight is of type Tensor; give a torch.nn.Parameter"):
+        layer.weight = torch.zeros(16, 12)
+    assert layer.weight is before
+    other = torch.nn.Parameter(torch.zeros(16, 12))
+    layer.weight = other
+    assert layer.weight is other
+
+
+def test_batches_and_settings_that_are_no_such_things_are_refused() -> None:
+    model = analog(Net(lambda y, _: y))
+    for batch, text in (([], r"batch is \[\]; give one"), ([(X, Y)], "a list of 1 batches")):
+        with pytest.raises(ValueError, match=text):
+            pl.inference.explain(model, batch)
+    with pytest.raises(TypeError, match="optimizer is the class SGD; give an optimiser"):
+        pl.inference.readapt(model, torch.optim.SGD, lambda *_: 0.0, [(X, Y)], [1.0])
+    assert pl.nn.AgeGate(["1 h", "1 day"]).ages.tolist() == [3600.0, 86400.0]
+    with pytest.raises(pl.ConfigError, match=r"ages = 3600\.0: give a list of times"):
+        pl.nn.AgeGate(3600.0)
+    per_output = analog(Net(lambda y, _: y), pl.InferenceConfig(scaling_per="output"))
+    remedies = {each.remedy for each in pl.inference.explain(per_output, X).sources}
+    assert "wider inputs (calibrate()), or a smaller forward.out_noise" in remedies

@@ -179,6 +179,11 @@ def readapt(
 
 def _require_functions(optimizer: object, loss: object, metric: object) -> None:
     """Raises TypeError unless a training can call these."""
+    if isinstance(optimizer, type):
+        raise TypeError(
+            f"optimizer is the class {optimizer.__name__}; give an optimiser, such as "
+            f"{optimizer.__name__}(model.parameters(), lr=0.01)"
+        )
     if not callable(getattr(optimizer, "step", None)):
         raise TypeError(
             f"optimizer is of type {type(optimizer).__name__}; give one of torch or pulsora.optim"

@@ -29,6 +29,7 @@ _ROUNDING = 1e-5  # errors below are those of single precision
 _WIRES = ("wires", "wire_r_in", "wire_r_out", "wire_g_max", "wire_sweeps")
 
 # Fields of IOParameters that make up a source, with its name and what would help.
+_PER_OUTPUT = "scaling_per='output', "
 _PERIPHERY = {
     "input converter": (
         ("inp_bound", "inp_res", "inp_sto_round", "inp_noise", "inp_asymmetry"),
@@ -45,7 +46,7 @@ _PERIPHERY = {
     ),
     "output noise": (
         ("out_noise", "out_noise_std"),
-        "scaling_per='output', wider inputs (calibrate()), or a smaller forward.out_noise",
+        f"{_PER_OUTPUT}wider inputs (calibrate()), or a smaller forward.out_noise",
     ),
     "output converter": (
         ("out_bound", "out_res", "out_sto_round", "out_asymmetry", "bound_management"),
@@ -170,6 +171,7 @@ def explain(
         )
     if model.training:
         raise ValueError("the model is in training mode; call eval()")
+    x = _input_of(batch)
     after = seconds(time)
     for layer in layers.values():
         held: Any = layer.held
@@ -182,7 +184,7 @@ def explain(
         inputs.setdefault(name, x[:: max(1, len(x) // _ROWS)][:_ROWS].clone())
 
     with exact_reads(layers, keep):
-        called(model, batch[0] if isinstance(batch, tuple | list) else batch)
+        called(model, x)
     sources = []
     totals = {}
     for name, x in inputs.items():
@@ -202,6 +204,16 @@ def explain(
         totals[name] = _relative(_outputs(layer, x, layer.config, point) - exact, norm)
     ordered = tuple(sorted(sources, key=lambda each: -each.error))
     return ErrorReport(ordered, totals, after)
+
+
+def _input_of(batch: Any) -> Any:  # noqa: ANN401
+    """Returns the inputs of a batch, which may be a pair (input, target)."""
+    if not isinstance(batch, tuple | list):
+        return batch
+    if not batch or isinstance(batch[0], tuple | list):
+        given = f"a list of {len(batch)} batches" if batch else repr(batch)
+        raise ValueError(f"batch is {given}; give one batch of inputs, or a pair (input, target)")
+    return batch[0]
 
 
 def _by_model() -> dict[str, Any]:
@@ -248,8 +260,10 @@ def _variants(config: Any) -> Iterator[tuple[str, Any, bool, str]]:  # noqa: ANN
     if config.forward.is_perfect:
         return
     quiet = config.forward.replace(**_QUIET)
-    for source, (fields, remedy) in _PERIPHERY.items():
+    has_per_output = config.scaling_per == "output"
+    for source, (fields, advice) in _PERIPHERY.items():
         settings = {field: getattr(config.forward, field) for field in fields}
+        remedy = advice.removeprefix(_PER_OUTPUT) if has_per_output else advice
         alone = exact.replace(forward=quiet.replace(**settings))
         yield source, alone.replace(noise_model=still) if sliced else alone, False, remedy
 

@@ -183,7 +183,7 @@ def _are_equal(whole: list[list[Tensor]], cut: list[list[Tensor]]) -> bool:
 
 
 class _Reading(NamedTuple):
-    """What a model gave for a batch."""
+    """Outputs of a model and of its modules for a batch."""
 
     modules: list[tuple[str, Tensor]]  # name and first tensor of the output of each module
     output: Any

@@ -79,7 +79,12 @@ def _seen(y: Mapping[Any, Any]) -> dict[Any, Any]:
     return {name: value for name, value in y.items() if isinstance(value, _CUT)}
 
 
-def _mapped(values: Any, change: Callable[[Tensor], Any], *, numbers: bool = False) -> Any:  # noqa: ANN401
+def _mapped(
+    values: Any,  # noqa: ANN401
+    change: Callable[[Tensor], Any],
+    *,
+    numbers: bool = False,
+) -> Any:  # noqa: ANN401
     """Returns a structure with change(tensor) in place of each tensor.
 
     Tensors of no dimension stay, unless `numbers`.

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from pulsora._core import ConfigError
+from pulsora._internal.times import listed, seconds
 from pulsora.nn.gates import TaskGate
 
 if TYPE_CHECKING:
@@ -24,19 +26,24 @@ class AgeGate(TaskGate):
     `pulsora.inference.select_age(model, time)` sets the age.
 
     Args:
-        ages: Seconds since the end of programming, ascending; one for each adapter of the pool.
+        ages: Seconds since the end of programming, or texts such as "1 day" (`seconds`), ascending;
+            one for each adapter of the pool.
 
     Raises:
-        ValueError: For ages that do not ascend, are negative or not finite, and for none.
+        ValueError: For ages that do not ascend, and for none.
+        ConfigError: For an age that is no time, as `seconds` says.
     """
 
     ages: Tensor
 
-    def __init__(self, ages: Sequence[float]) -> None:
-        values = [float(age) for age in ages]
-        good = all(math.isfinite(age) and age >= 0.0 for age in values)
-        if not values or not good or sorted(set(values)) != values:
-            raise ValueError(f"ages = {list(ages)}: give seconds >= 0 in ascending order")
+    def __init__(self, ages: Sequence[float | str]) -> None:
+        given = listed("ages", ages)
+        try:
+            values = [seconds(age) for age in given]
+        except ConfigError as error:
+            raise ConfigError(f"ages = {given}: {error}") from None
+        if not values or sorted(set(values)) != values:
+            raise ValueError(f"ages = {given}: give times in ascending order")
         super().__init__(len(values))
         self.register_buffer("ages", torch.tensor(values, dtype=torch.float64))
 

@@ -16,7 +16,7 @@ from pulsora.nn.autograd.differentiation import perfect_product, require_no_tran
 from pulsora.nn.autograd.gated_product import flat_gate
 from pulsora.nn.autograd.readonly_weight import weight_copy
 from pulsora.nn.autograd.tile_product import outside_compile, read_tiles, require_untraced
-from pulsora.nn.carrier_settings import learns_range, require_digital, require_range
+from pulsora.nn.carrier_settings import learns_range, require_digital, require_range, set_weight
 from pulsora.nn.inputs import output_type, require_input, require_type, require_written
 from pulsora.nn.master import WeightCarrier
 from pulsora.nn.options import are_blank, place_of, require_none, whole_signature
@@ -233,15 +233,10 @@ class AnalogModule(WeightCarrier):
         return weight_copy(self.analog_weight, self.out_scaling, columns)
 
     def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401
-        if name == "weight" and self.held is not None and isinstance(value, nn.Parameter):
-            self._parameters["weight"] = value
-            return
         if name == "weight":
-            raise AttributeError(
-                "the weights of an analog layer are in tiles: write them by set_weights(weight, "
-                "bias), and share them by one.analog_weight = other.analog_weight"
-            )
-        super().__setattr__(name, value)
+            set_weight(self, value)
+        else:
+            super().__setattr__(name, value)
 
     def get_weights(self) -> tuple[Tensor, Tensor | None]:
         """Returns copies of the weights [out_features, in_features] and the bias [out_features]."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from torch import nn
+
 from pulsora import _core
 
 if TYPE_CHECKING:
     from pulsora.config import CompoundFacts
+    from pulsora.nn.master import WeightCarrier
 
-__all__ = ["learns_range", "require_digital", "require_range"]
+__all__ = ["learns_range", "require_digital", "require_range", "set_weight"]
 
 
 def learns_range(config: Any) -> bool:  # noqa: ANN401 - TileConfig
@@ -51,3 +54,30 @@ def require_digital(facts: CompoundFacts, weight_scaling: object, *, analog_bias
             "digital_bias = False: layers whose weight is a parameter of torch have a digital "
             "bias; leave it out"
         )
+
+
+def set_weight(layer: WeightCarrier, value: object) -> None:
+    """Has another parameter carry a layer's weight, as `layer.weight = value`.
+
+    Raises:
+        AttributeError: If the weight is in cells.
+        TypeError: Unless the value is a parameter.
+        ValueError: If it has another shape.
+    """
+    if layer.held is None:
+        raise AttributeError(
+            "the weights of an analog layer are in tiles: write them by set_weights(weight, bias), "
+            "and share them by one.analog_weight = other.analog_weight"
+        )
+    if not isinstance(value, nn.Parameter):
+        raise TypeError(
+            f"weight is of type {type(value).__name__}; give a torch.nn.Parameter, or write values "
+            "by set_weights(weight, bias)"
+        )
+    before = layer._parameters.get("weight")  # noqa: SLF001 - of the same package
+    if before is not None and value.shape != before.shape:
+        raise ValueError(
+            f"weight has shape {list(value.shape)}, and that of the layer {list(before.shape)}; "
+            "give a parameter of the same shape"
+        )
+    layer._parameters["weight"] = value  # noqa: SLF001

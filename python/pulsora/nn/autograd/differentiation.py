@@ -34,7 +34,7 @@ _NOT_TWICE = (
 _NO_TRANSFORM = (
     "torch.func (vmap, grad, vjp, jvp, jacrev, jacfwd, hessian) is not available for {}, "
     "but for perfect reads (IdealConfig) of weights that are frozen, by "
-    "layer.analog_weight.requires_grad_(False) or torch.no_grad(); use torch.autograd.grad or "
+    "layer.requires_grad_(False) or torch.no_grad(); use torch.autograd.grad or "
     "torch.autograd.functional.jacobian, batches in the first dimension instead of vmap, or "
     "pulsora.convert_to_digital(model)"
 )

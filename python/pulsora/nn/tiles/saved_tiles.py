@@ -131,8 +131,9 @@ def restored(
                 state.values["config"] = config.to_dict()
                 return restored(tile, "", _tensors(state), configs, threads)
         raise StateError(
-            f"tile '{prefix}' was saved with another configuration: {made.config!r}; this layer "
-            f"has {next(iter(configs))!r}"
+            f"tile '{prefix.rstrip('.')}' was saved with another configuration: {made.config!r}; "
+            f"this layer has {next(iter(configs))!r}. Make the model with the saved configuration, "
+            "or take weights alone, by get_weights() and set_weights()"
         )
     return made
 

@@ -68,7 +68,8 @@ def convert_to_analog(
     """Returns a copy of the model with analog linear, convolutional and recurrent layers.
 
     Analog layers have the weights of the layers that they replace. The Conv1D of transformers
-    (GPT-2) counts as a linear layer.
+    (GPT-2) counts as a linear layer. Layers that are analog already stay as they are, whatever
+    `config` says: convert them by `pulsora.convert_to_digital` first.
 
     `pulsora.conversion_report(model)` says for each layer that holds a matrix whether it is analog,
     or why not. A warning names layers that stay digital without the user's choice. Layers that

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections import namedtuple
+from collections import OrderedDict, namedtuple
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,6 +100,7 @@ def test_outputs_without_rows_of_samples_are_read_one_realisation_at_a_time(
     [
         (lambda y, h: Named(y, h.sum(1)), X, lambda o, t: correct(o.logits, t)),
         (lambda y, h: {0: y, 1: [h, None]}, X, lambda o, t: correct(o[0], t)),
+        (lambda y, h: OrderedDict({0: y, 1: h}), X, lambda o, t: correct(o[0], t)),
         (lambda y, _: y, {"x": X, "by": torch.tensor(2.0)}, correct),
         (lambda y, _: y, X, lambda o, _: (o[:, 0] - o[:, 0].mean()).abs()),
     ],
@@ -139,6 +140,14 @@ def test_a_bank_of_adapters_whose_layers_have_other_rows_than_the_batch() -> Non
         report = pl.inference.evaluate(
             model, [(X, Y)], metric=correct, times=TIMES, programmings=NUMBERS
         )
+    pl.inference.select_age(model, 1e5)
+
+    def fails(*_: object) -> torch.Tensor:
+        raise ZeroDivisionError
+
+    with pytest.warns(UserWarning, match="refuses batches"), pytest.raises(ZeroDivisionError):
+        pl.inference.evaluate(model, [(X, Y)], metric=fails, times=TIMES)
+    assert [int(gate.task) for gate in model.modules() if isinstance(gate, pl.nn.AgeGate)] == [1]
     for row, time in enumerate(TIMES):
         pl.inference.select_age(model, time)
         assert np.array_equal(report.values[row], looped(model, X, correct)[row])

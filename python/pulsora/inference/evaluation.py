@@ -130,7 +130,7 @@ def evaluate(
     gates = age_gates(model)
     shown = Shown(progress, chips * len(numbers) * len(after), "evaluations")
     values = np.empty((len(after), chips * len(numbers)))
-    with same_point_on_error(layers, arrays):
+    with same_point_on_error(layers, arrays, gates):
         count, samples = (1, None) if apart else _pass_size(model, batches, metric, memory)
         for chip in range(chips):
             points = [(number, time) for number in numbers for time in after]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+    from pulsora.nn.gates import TaskGate
     from pulsora.nn.tiles.tile_array import TileArray
     from pulsora.tile import Tile
     from pulsora.tile.programming import ProgrammedPoint
@@ -106,19 +107,25 @@ def drift(model: _M, time: float | str, *, redraw: int = 0) -> _M:
 
 @contextmanager
 def same_point_on_error(
-    layers: list[tuple[HeldWeights, nn.Parameter]], arrays: Sequence[TileArray] = ()
+    layers: list[tuple[HeldWeights, nn.Parameter]],
+    arrays: Sequence[TileArray] = (),
+    gates: Sequence[TaskGate] = (),
 ) -> Iterator[None]:
-    """Returns layers and arrays to the points at which they were, if the block raises an error.
+    """Returns layers, arrays and gates to where they were, if the block raises an error.
 
-    Layers that were not programmed, or with measured conductances, read their weights then.
+    Layers that were not programmed, or with measured conductances, read their weights then. All
+    arrays of a layer get the age of its first.
     """
     before = [(_point_of(*layer), layer[0].affine) for layer in layers]
     ages = [_age_of(array) for array in arrays]
+    tasks = [gate.task.clone() for gate in gates]
     try:
         yield
     except BaseException:
         for array, (time, redraw) in zip(arrays, ages, strict=True):
             set_age([array], time, redraw)
+        for gate, task in zip(gates, tasks, strict=True):
+            gate.select(task)
         for (held, weight), (point, affine) in zip(layers, before, strict=True):
             held.unprogram()
             if point is not None:

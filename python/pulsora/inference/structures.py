@@ -101,7 +101,8 @@ def _mapped(
 
 def _mapping(like: Any, entries: dict[Any, Any]) -> Any:  # noqa: ANN401
     """Returns a mapping of the same type; types of named outputs take names."""
-    return type(like)(entries) if type(like) is dict else type(like)(**entries)
+    are_names = all(isinstance(name, str) for name in entries)
+    return type(like)(**entries) if are_names else dict(entries)
 
 
 def _sequence(like: Any, entries: list[Any]) -> Any:  # noqa: ANN401

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from inference_networks import Batches, Data, Task
 
 RANK = 8
-GRID = (3e-4, 1e-3, 3e-3, 1e-2)
-"""Learning rates of AdamW that are tried."""
-PULSED_GRID = (0.01, 0.03, 0.1, 0.3)
-"""Learning rates of pulsed adapters that are tried."""
+RATES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0)
+"""The grid of learning rates."""
+GRID = RATES[2:6]
+"""Learning rates of AdamW that are tried first."""
+PULSED_GRID = RATES[5:9]
+"""Learning rates of pulsed adapters that are tried first."""
 NOISE = {"none": {}, "model": {"modifier": "noise_model"}} | {
     f"{std}": {"modifier": "add_normal", "modifier_std": std} for std in (0.02, 0.05, 0.1)
 }
@@ -272,7 +274,18 @@ METHODS: dict[str, tuple[Callable[[Study, float], Trained], tuple[float, ...]]] 
         PULSED_GRID,
     ),
 }
-"""A method and the learning rates that are tried for it."""
+"""A method and the learning rates that are tried first for it."""
+
+
+def further_rate(scores: dict[float, float]) -> float | None:
+    """The rate to try after those with these scores (more is better).
+
+    None, unless the best rate is the smallest or the largest of them.
+    """
+    best = max(scores, key=lambda lr: scores[lr] if np.isfinite(scores[lr]) else -np.inf)
+    at = RATES.index(best)
+    beside = {best == min(scores): at - 1, best == max(scores): at + 1}.get(True, -1)
+    return RATES[beside] if 0 <= beside < len(RATES) else None
 
 
 def fits(network: str, memory: str, method: str) -> bool:

@@ -11,9 +11,10 @@ one tile a layer, with converters of 8 bits and output noise 0.04. Documents gro
 keeps them in FOLDER/gpt_text.bin, and later runs of this folder have the same text.
 
 Each network is trained digitally by AdamW for each of three training seeds. Methods that train
-further get the same number of epochs each, at the best of four learning rates; that rate is chosen
-with seed 1 on PCMLike, by the score of held-out training data a month after three programmings that
-the test does not have. All methods are then evaluated under the same noise: 25 programmings at five
+further get the same number of epochs each, at their best learning rate. Four rates of one grid are
+tried, and the next one as long as the best is at an end of those tried. They are compared with seed
+1 on PCMLike, by the score of held-out training data a month after three programmings that the test
+does not have. All methods are then evaluated under the same noise: 25 programmings at five
 times, or for adapters that are trained on each chip, four of these programmings. The last column is
 the paired difference to "plain, global" at the last time, over the programmings that both have.
 
@@ -35,7 +36,7 @@ import numpy as np
 import torch
 
 import pulsora as pl
-from inference_methods import MEMORIES, METHODS, Study, fits
+from inference_methods import MEMORIES, METHODS, Study, fits, further_rate
 from inference_networks import BATCH, TASKS, Data, documents, loss
 from inference_table_report import compact, figure, table
 
@@ -155,8 +156,11 @@ class Table:
         make, rates = METHODS[method]
         if len(rates) < 2 or self.chosen.small:
             return rates[0] if rates else 0.0
-        found = {}
-        for lr in rates:
+        sign = -1.0 if TASKS[network].is_text else 1.0
+        found: dict[float, float] = {}
+        left: list[float] = list(rates)
+        while left:
+            lr = left.pop(0)
             key = f"{network}|{method}|{lr}"
             if key not in self.runs.rows:
                 self._require_time()
@@ -165,9 +169,10 @@ class Table:
                 study.sizes = self.sizes | {"chips": HELD_OUT_PROGRAMMINGS[:1], "times": [RATES_AT]}
                 trained = make(study, lr)
                 self.runs.add(key, {"lr": lr, "score": self._score(study, trained)})
-            found[lr] = self.runs.rows[key]["score"]
-        sign = -1.0 if TASKS[network].is_text else 1.0
-        return max(found, key=lambda lr: sign * found[lr] if np.isfinite(found[lr]) else -np.inf)
+            found[lr] = sign * self.runs.rows[key]["score"]
+            if not left and (beside := further_rate(found)) is not None:
+                left.append(beside)
+        return max(found, key=lambda lr: found[lr] if np.isfinite(found[lr]) else -np.inf)
 
     def _score(self, study: Study, trained: Any) -> float:  # noqa: ANN401
         if trained.readapted is not None:
@@ -181,9 +186,9 @@ class Table:
     def run(self, network: str, memory: str, method: str, seed: int) -> None:
         """One line of the table for one seed."""
         key = f"{network}|{memory}|{method}|{seed}"
-        if key in self.runs.rows:
-            return
         lr = self.rate(network, method)
+        if key in self.runs.rows and self.runs.rows[key]["lr"] == lr:
+            return
         self._require_time()
         start = time.perf_counter()
         study = self.study(network, memory, seed)

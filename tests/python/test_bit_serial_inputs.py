@@ -30,7 +30,7 @@ def read(config: Any, **settings: Any) -> np.ndarray:  # noqa: ANN401
 @pytest.mark.parametrize("kind", ["bit_serial", "bit_serial_analog_sum"])
 @pytest.mark.parametrize("slice_bits", [1, 2, 3])
 @pytest.mark.parametrize("steps", [14, 62, 126, 510])
-def test_inputs_in_bits_through_exact_converters_are_one_pass(
+def test_property_73_inputs_in_bits_through_exact_converters_are_one_pass(
     config: Any,  # noqa: ANN401
     kind: str,
     slice_bits: int,

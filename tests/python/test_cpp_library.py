@@ -221,6 +221,15 @@ def test_the_example_for_a_gpu_says_that_there_is_none(cpp_build: CppBuild, tmp_
     assert run(folder / "on_gpu").startswith("no GPU: ")
 
 
+@pytest.mark.slow
+def test_the_example_programs_an_array(cpp_build: CppBuild, tmp_path: Path) -> None:
+    folder = build(EXAMPLES / "06_programmed_array", tmp_path, cpp_build)
+    text = run(folder / "programmed_array")
+    assert "the same bits" in text
+    plain, compensated = re.findall(r"(0\.\d+) +(0\.\d+)", text)
+    assert float(compensated[1]) < 0.5 * float(plain[1])
+
+
 def batch_of(rows: int, cols: int, step: int) -> NDArray[np.float32]:
     """The inputs of tests/installed/go_on.cpp."""
     i, j = np.indices((rows, cols))

@@ -122,7 +122,7 @@ def test_pulses_are_shared_where_they_take_longer_than_messages() -> None:
 
 
 @pytest.mark.parametrize("name", list(cases.ROUNDED))
-def test_what_is_averaged_is_that_of_one_process_to_rounding(
+def test_property_75_what_is_averaged_is_that_of_one_process_to_rounding(
     name: str, pair: list[dict[str, Any]], folder: Path
 ) -> None:
     wanted = by_one(name, folder)

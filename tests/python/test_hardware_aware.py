@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pulsora as pl
-from conftest import DEVICES
+from conftest import DEVICES, same_bits
 
 torch = pytest.importorskip("torch")
 from pulsora.nn.clipping import clipped  # noqa: E402 - needs torch
@@ -54,8 +54,8 @@ def case_name(case: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("case", CASES["modifiers"], ids=case_name)
 def test_property_63_modifiers_have_the_recorded_moments(case: dict[str, Any]) -> None:
-    # N = 1000 reads against 4000 recorded ones: five standard errors, of which a drop of weights
-    # has larger ones for its standard deviation.
+    # N = 1000 reads against 4000 recorded ones, at five standard errors. That of a deviation
+    # follows from the fourth moment of the reads, or of normal numbers if this is larger.
     config = pl.InferenceConfig(forward=PERFECT, **settings_of(case["arguments"]))
     # A last column that the peer leaves out, of the largest weight as well, is not read here.
     columns = WEIGHTS.shape[1] - bool(case["arguments"].get("copy_last_column"))
@@ -65,7 +65,32 @@ def test_property_63_modifiers_have_the_recorded_moments(case: dict[str, Any]) -
     mean, std = (np.array(case[name])[:, :columns] for name in ("mean", "std"))
     error = std * math.sqrt(1 / REPEATS + 1 / RECORDED_REPEATS)
     assert (np.abs(read.mean(axis=0) - mean) <= 5 * error + 3e-6).all()
-    assert (np.abs(read.std(axis=0) - std) <= 10 * error + 3e-6).all()
+    fourth = ((read - read.mean(axis=0)) ** 4).mean(axis=0)
+    kurtosis = fourth / np.maximum(read.var(axis=0) ** 2, 1e-30)
+    error_of_std = error * np.sqrt(np.maximum(kurtosis, 3.0) - 1.0) / 2
+    assert (np.abs(read.std(axis=0) - std) <= 5 * error_of_std + 3e-6).all()
+
+
+@pytest.mark.parametrize("drop", [0.02, 0.2, 0.7])
+@pytest.mark.parametrize("modifier", ["none", "add_normal", "noise_model"])
+def test_property_76_the_share_of_dropped_weights_is_the_one_asked_for(
+    modifier: str, drop: float
+) -> None:
+    # N = 60 reads of 40 x 50 weights; shares are known to five standard errors.
+    config = pl.InferenceConfig(forward=PERFECT, modifier=modifier, drop_connect=drop)
+    tile = pl.Tile(40, 50, config, seed=4)
+    tile.weights = np.random.default_rng(0).uniform(0.5, 1.0, (40, 50)).astype(np.float32)
+    dropped = np.stack([seen_in_training(tile) == 0.0 for _ in range(60)])
+
+    def require_share(found: np.ndarray, share: float) -> None:
+        error = math.sqrt(share * (1 - share) / found.size)
+        assert abs(found.mean() - share) < 5 * error
+
+    require_share(dropped, drop)
+    # Drops are independent: of one weight in two reads, of neighbours in a row and in a column.
+    require_share(dropped[::2] & dropped[1::2], drop**2)
+    require_share(dropped[:, ::2] & dropped[:, 1::2], drop**2)
+    require_share(dropped[..., ::2] & dropped[..., 1::2], drop**2)
 
 
 @pytest.mark.parametrize("case", CASES["clip"], ids=case_name)
@@ -233,7 +258,7 @@ def test_property_63_a_resumed_training_has_the_bits_of_the_uninterrupted_one() 
     assert torch.equal(whole.bias, resumed.bias)
 
 
-def test_a_frozen_programmed_layer_is_the_array_in_training_too() -> None:
+def test_property_74_a_frozen_programmed_layer_is_the_array_in_training_too() -> None:
     config = pl.InferenceConfig(forward=PERFECT, modifier="add_normal")
     layer = pl.nn.AnalogLinear(6, 4, config=config, seed=3)
     layer.requires_grad_(requires_grad=False)
@@ -246,7 +271,7 @@ def test_a_frozen_programmed_layer_is_the_array_in_training_too() -> None:
     assert (gradient - seen.sum(0)).abs().max() < 1e-5
 
 
-def test_digital_adapters_learn_on_a_base_that_has_drifted() -> None:
+def test_property_74_adapters_learn_on_a_base_that_keeps_its_bits() -> None:
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Linear(12, 10), torch.nn.ReLU(), torch.nn.Linear(10, 4))
     x = torch.randn(64, 12)
@@ -256,7 +281,8 @@ def test_digital_adapters_learn_on_a_base_that_has_drifted() -> None:
         net, "analog_base_digital_adapter", rank=3, base_config=config, seed=1
     )
     pl.drift(pl.program(model), "1 year")
-    seen = [tile.weights.copy() for tile in pl.inference.programmed_tiles(model)]
+    tiles = pl.inference.programmed_tiles(model)
+    seen = [(tile.weights.copy(), tile.programming.conductances()) for tile in tiles]
     adapters = [each for each in model.parameters() if each.requires_grad]
     optimizer = torch.optim.Adam(adapters, lr=0.02)
     losses = []
@@ -267,8 +293,8 @@ def test_digital_adapters_learn_on_a_base_that_has_drifted() -> None:
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.5 * losses[0]
-    for tile, before in zip(pl.inference.programmed_tiles(model), seen, strict=True):
-        assert np.array_equal(tile.weights, before)
+    for tile, before in zip(tiles, seen, strict=True):
+        assert same_bits([tile.weights, tile.programming.conductances()], list(before))
 
 
 def test_options_that_do_not_fit_are_refused() -> None:
@@ -282,6 +308,8 @@ def test_options_that_do_not_fit_are_refused() -> None:
         ({"modifier": "discretize"}, "modifier_res is 0"),
         ({"clip": "fixed"}, "clip_value is 0"),
         ({"modifier_times": [10.0, 1.0]}, "modifier_times"),
+        ({"modifier": "poly", "modifier_coeff": []}, "modifier_coeff has no numbers"),
+        ({"modifier": "prog_noise", "modifier_coeff": []}, "modifier_coeff has no numbers"),
         (
             {"modifier": "noise_model", "noise_model": pl.noise_models.ReRamWan2022()},
             "extrapolate=True",

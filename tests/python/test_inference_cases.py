@@ -206,6 +206,16 @@ def test_property_62_factors_of_compensation_are_the_recorded_ones(name: str, ru
     np.testing.assert_allclose(tile.programming.compensation, wanted, rtol=2e-6 + 2**-24 * steepest)
 
 
+def exact_tile(weights: np.ndarray, per: str) -> Any:  # noqa: ANN401 - it has a programming
+    """A programmed tile without errors."""
+    exact = pl.noise_models.PCMLike(prog_noise_scale=0.0, read_noise_scale=0.0, drift_scale=0.0)
+    config = pl.InferenceConfig(noise_model=exact, scaling_per=per, compensation="none")
+    tile = pl.Tile(*weights.shape, config)
+    tile.weights = weights.astype(np.float32)
+    tile.programming.program()
+    return tile
+
+
 @pytest.mark.parametrize(
     ("number", "per"), [(0, "tile"), (1, "output")], ids=["layerwise", "channelwise"]
 )
@@ -216,11 +226,27 @@ def test_scales_are_those_of_a_recorded_remap(number: int, per: str) -> None:
     weights = np.array(CASES["hwa"]["weights"])
     before, after = np.array(case["scales_before"]), np.array(case["scales_after"])
     own = before if per == "output" else np.ones(len(before))
-    exact = pl.noise_models.PCMLike(prog_noise_scale=0.0, read_noise_scale=0.0, drift_scale=0.0)
-    config = pl.InferenceConfig(noise_model=exact, scaling_per=per, compensation="none")
-    tile = pl.Tile(*weights.shape, config)
-    tile.weights = (weights * own[:, None]).astype(np.float32)
-    tile.programming.program()
+    tile = exact_tile(weights * own[:, None], per)
     np.testing.assert_allclose(tile.programming.scales, own * after / before, rtol=2e-6)
     g = tile.programming.conductances("target").astype(np.float64) / 25.0
     np.testing.assert_allclose(g[..., 0] - g[..., 1], case["weights_after"], atol=2e-6)
+
+
+def test_scales_are_those_of_a_recorded_remap_of_limited_scales_up_to_its_limit() -> None:
+    # The third recorded remap keeps scales below 1.05 of the smallest one before it. Beyond that,
+    # its weights exceed 1, which no pair of devices holds: here, outputs have scales of their own.
+    case = CASES["hwa"]["remap"][2]
+    assert case["arguments"]["max_scale_range"] == 1.05
+    before, after = np.array(case["scales_before"]), np.array(case["scales_after"])
+    whole = np.array(CASES["hwa"]["weights"]) * before[:, None]
+    tile = exact_tile(whole, "output")
+    scales = np.array(tile.programming.scales)
+    limit = 1.05 * before.min()
+    assert (scales > limit).tolist() == [False, False, True]
+    np.testing.assert_allclose(np.minimum(scales, limit), after, rtol=2e-6)
+    pairs = tile.programming.conductances("target").astype(np.float64) / 25.0
+    relative = pairs[..., 0] - pairs[..., 1]
+    kept, recorded = after / scales, np.array(case["weights_after"])
+    np.testing.assert_allclose(relative, recorded * kept[:, None], atol=2e-6)
+    np.testing.assert_allclose(np.abs(recorded).max(axis=1), 1.0 / kept, atol=2e-6)
+    np.testing.assert_allclose(tile.weights, recorded * after[:, None], atol=2e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -253,21 +254,52 @@ MODELS: list[tuple[str, Callable[[torch.nn.Module], object], str]] = [
 ]  # fmt: skip
 
 
+def configurations(model: torch.nn.Module) -> list[dict[str, Any]]:
+    return [each.config.to_dict() for each in (model[0], model[2])]
+
+
+def points(model: torch.nn.Module) -> list[tuple[Any, bool]]:
+    """The point of each tile (programming, time, reading, chip), and whether weights changed."""
+    arrays = [tile.programming for tile in pl.inference.programmed_tiles(model)]
+    return [(array.point, array.is_stale) for array in arrays]
+
+
+@pytest.mark.parametrize("is_programmed", [False, True], ids=["weights", "programmed"])
 @pytest.mark.parametrize(
     ("call", "message"), [row[1:] for row in MODELS], ids=[row[0] for row in MODELS]
 )
 def test_refused_calls_change_nothing_in_a_model(
-    call: Callable[[torch.nn.Module], object], message: str
+    call: Callable[[torch.nn.Module], object], message: str, is_programmed: bool
 ) -> None:
-    model = model_of()
+    if is_programmed and message.startswith("program the weights first"):
+        pytest.skip("a programmed model may drift")
+    # Reads have no noise: an evaluation, refused or not, starts their numbers anew.
+    model = model_of(forward=INPUT.replace(out_noise=0.0))
+    pl.inference.calibrate(model, [torch.ones(4, 6)])
+    pl.drift(pl.program(model, 3, chip=2), 60.0, redraw=1)
+    x = torch.linspace(-1.0, 1.0, 12).reshape(2, 6)
+    if is_programmed:
+        pl.inference.fit_affine(model, [x])
+    else:
+        pl.inference.unprogram(model)  # the tiles have the weights, as after a read
+    twin = copy.deepcopy(model)
     before = {name: value.clone() for name, value in model.state_dict().items()}
+    settings, where = configurations(model), points(model)
+    assert where == [((3, 60.0, 1, 2) if is_programmed else None, False)] * 2
     with pytest.raises((ValueError, pl.StateError)) as refusal:
         call(model)
     assert message in str(refusal.value)
-    parameters = {name: value for name, value in before.items() if name.endswith("weight")}
-    assert len(parameters) == 2
-    for name, value in parameters.items():
-        assert torch.equal(model.state_dict()[name], value)
+    after = model.state_dict()
+    assert after.keys() == before.keys()
+    tiles = {f"{layer}.tiles.0_0.{part}" for layer in "02" for part in ("weights", "values")}
+    assert tiles <= after.keys()
+    assert [name for name in after if not torch.equal(after[name], before[name])] == []
+    assert configurations(model) == settings
+    assert points(model) == where
+    # Reads see what no state holds, too: corrections of outputs by fit_affine.
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # reads see the weights where nothing is programmed
+        assert torch.equal(model.eval()(x), twin(x))
 
 
 def test_an_input_range_is_asked_for_in_eval() -> None:

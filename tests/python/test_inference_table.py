@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -54,6 +55,23 @@ def test_the_small_table_has_all_methods_and_goes_on(tmp_path: Path) -> None:
     assert cost["pulsed 6T1C on this chip"]["pulses"] > 0
     assert (tmp_path / "inference.png").stat().st_size > 1000
     assert run(tmp_path, "--table") == text[text.index("deep on PCMLike") :]
+
+
+def test_rates_are_tried_until_the_best_has_others_on_both_sides() -> None:
+    sys.path.insert(0, str(SCRIPT.parent))
+    try:
+        from inference_methods import GRID, RATES, further_rate  # noqa: PLC0415
+    finally:
+        sys.path.pop(0)
+    best = 0.1
+    found = {lr: -abs(math.log(lr / best)) for lr in GRID}
+    while (lr := further_rate(found)) is not None:
+        found[lr] = -abs(math.log(lr / best))
+    assert sorted(found) == [*GRID, 0.03, 0.1, 0.3]
+    assert further_rate({3e-4: 2.0, 1e-3: 1.0}) == 1e-4
+    assert further_rate({3e-4: 1.0, 1e-3: math.nan, 3e-3: 0.5}) == 1e-4
+    assert further_rate({RATES[0]: 2.0, RATES[1]: 1.0}) is None
+    assert further_rate({RATES[-1]: 2.0, RATES[-2]: 1.0}) is None
 
 
 @pytest.mark.nightly

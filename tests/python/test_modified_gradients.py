@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pulsora as pl
@@ -19,6 +20,21 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "dropped": NOISY | {"modifier_range": 1.0, "drop_connect": 0.3},
     "multiplied": NOISY | {"modifier": "mult_normal"},
 }
+# A setting of each modifier.
+MODIFIERS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "add_normal": {"modifier_std": 0.1},
+    "mult_normal": {"modifier_std": 0.1},
+    "discretize": {"modifier_res": 0.125},
+    "discretize_by_chance": {
+        "modifier": "discretize", "modifier_res": 0.125, "modifier_sto_round": True,
+    },
+    "discretize_add_normal": {"modifier_res": 0.125, "modifier_std": 0.04},
+    "dorefa": {"modifier_res": 0.125},
+    "poly": {"modifier_std": 1.0, "modifier_coeff": [0.01, 0.08, -0.05]},
+    "prog_noise": {"modifier_std": 1.0, "modifier_coeff": [0.26348, 1.965, -1.1731]},
+    "noise_model": {},
+}  # fmt: skip
 LAYERS: dict[str, tuple[Any, tuple[int, ...]]] = {
     "linear": (lambda c: pl.nn.AnalogLinear(6, 4, config=c, seed=3, max_input_size=4), (5, 6)),
     "conv1d": (lambda c: pl.nn.AnalogConv1d(2, 3, 3, padding=1, config=c, seed=3), (2, 2, 7)),
@@ -78,6 +94,73 @@ def test_property_63_gradients_of_inputs_and_weights_are_differences(
         expected = float((gradient.double() * change.double()).sum())
         assert difference(moved, change) == pytest.approx(expected, abs=3e-3 * size), moved
         assert size > 0.0
+
+
+@pytest.mark.parametrize("drop", [0.0, 0.3])
+@pytest.mark.parametrize("name", MODIFIERS)
+def test_property_63_gradients_of_each_modifier_are_differences_of_doubles(
+    name: str, drop: float
+) -> None:
+    # The change N that a read draws stays as it is: y = x (W + N)^T + b, of which dW is the
+    # derivative by W. A copy of the layer draws the same change, and reads it by unit vectors.
+    torch.manual_seed(1)
+    given = {"modifier": name, "forward": PERFECT, "drop_connect": drop} | MODIFIERS[name]
+    layer = pl.nn.AnalogLinear(
+        6, 4, config=pl.InferenceConfig(**given), seed=3, max_input_size=4
+    ).train()
+    twin = copy.deepcopy(layer)
+    seen = (twin(torch.eye(6)) - twin.bias).detach().T.double().numpy()
+    x = torch.randn(5, 6, requires_grad=True)
+    direction = torch.randn(5, 4)
+    (torch.tanh(layer(x)) * direction).sum().backward()
+    values = {
+        "x": x.detach().double().numpy(),
+        "weight": layer.weight.detach().double().numpy(),
+        "bias": layer.bias.detach().double().numpy(),
+    }
+    change = seen - values["weight"]
+    assert (np.abs(change).max() > 1e-3) == (name != "none" or drop > 0.0)
+    assert (seen == 0.0).any() >= (drop > 0.0)
+
+    def loss(at: dict[str, Any]) -> float:
+        y = at["x"] @ (at["weight"] + change).T + at["bias"]
+        return float((np.tanh(y) * direction.double().numpy()).sum())
+
+    found = {"x": x.grad, "weight": layer.weight.grad, "bias": layer.bias.grad}
+    for moved, value in values.items():
+        wanted = np.zeros_like(value)
+        for place in np.ndindex(value.shape):
+            step = np.zeros_like(value)
+            step[place] = 1e-6
+            ends = [loss(values | {moved: value + sign * step}) for sign in (1.0, -1.0)]
+            wanted[place] = (ends[0] - ends[1]) / 2e-6
+        error = np.abs(found[moved].double().numpy() - wanted).max()
+        assert error < 3e-6 * np.abs(wanted).max(), moved
+
+
+@pytest.mark.parametrize("name", MODIFIERS)
+@pytest.mark.parametrize("of", LAYERS)
+def test_property_63_gradients_of_inputs_see_each_modifier_in_every_layer(
+    of: str, name: str
+) -> None:
+    torch.manual_seed(1)
+    make, shape = LAYERS[of]
+    given = {"modifier": name, "forward": PERFECT, "drop_connect": 0.2} | MODIFIERS[name]
+    layer = make(pl.InferenceConfig(**given)).train()
+    fresh = copy.deepcopy(layer)  # copies draw the same noise
+    x = torch.randn(shape, requires_grad=True)
+    y = output(layer, x)
+    direction = torch.randn_like(y)
+    (y * direction).sum().backward()
+    change = small_changes(x.detach())
+    ends = [
+        (output(copy.deepcopy(fresh), x.detach() + sign * change).double() * direction.double())
+        .sum().item()
+        for sign in (1.0, -1.0)
+    ]  # fmt: skip
+    expected = float((x.grad.double() * change.double()).sum())
+    size = float(x.grad.norm() * change.norm())
+    assert (ends[0] - ends[1]) / 2.0 == pytest.approx(expected, abs=3e-3 * size)
 
 
 @pytest.mark.parametrize(

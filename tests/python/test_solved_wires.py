@@ -133,7 +133,7 @@ def test_a_linear_network_does_not_mind_separate_passes(device: str, passes: str
     assert np.abs(found - wanted).max() < 2e-5 * np.abs(wanted).max()
 
 
-def test_the_formula_is_the_limit_of_good_wires() -> None:
+def test_property_72_the_formula_is_the_limit_of_good_wires() -> None:
     # One output of positive weights, inputs 1: to first order in r, cells lose what the currents
     # beyond them drop along the way. The formula has that order, for a uniform line.
     n = 64

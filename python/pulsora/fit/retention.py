@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RetentionFit", "retention"]
 
+_NORMAL = ("log", "shift")  # laws by which deviations from a target are normal
+_MOST_ZEROS = 0.02  # share of a target's readings, above which their bound shows in a fit
 _TIE = 1.0  # a smaller difference of held-out log densities says nothing
 
 
@@ -156,6 +159,8 @@ def retention(
     highest = max(scores[name][0] for name in fits)
     close = [name for name in fits if scores[name][0] > highest - _TIE]
     best = min(close, key=lambda name: len(fits[name].values))
+    if best in _NORMAL:
+        _warn_of_zeros(cells)
     models = {name: fitted.model for name, fitted in fits.items()}
     values, errors = dict(fits[best].values), dict(fits[best].errors)
     if not known:  # what was found is how first readings differ within a level
@@ -174,6 +179,19 @@ def retention(
         cells=tuple(cells),
         targets_given=known,
     )
+
+
+def _warn_of_zeros(cells: Sequence[Cells]) -> None:
+    """Warns of targets of which many readings are 0, where a normal deviation would go on."""
+    shares = {each.target: float((each.readings == 0.0).mean()) for each in cells}
+    target = max(shares, key=shares.__getitem__)
+    if shares[target] > _MOST_ZEROS:
+        warnings.warn(
+            f"{100 * shares[target]:.1f} % of the readings of target {target:g} uS are 0; the fit "
+            "takes them as values of a normal deviation, and finds means and deviations that are "
+            "wrong. Leave out targets of which many readings are 0",
+            stacklevel=3,
+        )
 
 
 def _require_settings(law: str, t_0: float, t_read: float, held_out: float) -> None:

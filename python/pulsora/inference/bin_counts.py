@@ -51,11 +51,19 @@ class BinCounts:
 
     def add(self, x: Tensor, groups: Tensor) -> None:
         """Counts values [m, n]; column j belongs to the group groups[j]."""
+        new = BinCounts()
         keys, counts = torch.unique(_bins(x) + groups * BINS, return_counts=True)
-        all_keys = torch.cat([self._keys, keys.cpu()])
-        self._keys, place = torch.unique(all_keys, return_inverse=True)
-        counts = torch.cat([self._counts, counts.cpu()])
-        self._counts = torch.zeros_like(self._keys).index_add_(0, place, counts)
+        new._keys, new._counts = keys.cpu(), counts.cpu()
+        self.__dict__.update(vars(self + new))
+
+    def __add__(self, other: BinCounts) -> BinCounts:
+        """Adds counts of the same groups."""
+        both = BinCounts()
+        keys = torch.cat([self._keys, other._keys])
+        both._keys, place = torch.unique(keys, return_inverse=True)
+        counts = torch.cat([self._counts, other._counts])
+        both._counts = torch.zeros_like(both._keys).index_add_(0, place, counts)
+        return both
 
     def are_finite(self) -> bool:
         """Whether all values were finite."""

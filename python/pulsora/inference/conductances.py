@@ -10,15 +10,24 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
+from pulsora import _core
 from pulsora._internal.checks import reading
 from pulsora._internal.files import replace_file, replace_together
+from pulsora.inference.converters import (
+    converters_in,
+    converters_of,
+    require_same,
+    set_converters,
+)
 from pulsora.inference.exact_reads import layers_by_name
+from pulsora.nn.tiles.held_weights import require_number
 
 if TYPE_CHECKING:
     import os
 
     from torch import nn
 
+    from pulsora.inference.converters import Converters
     from pulsora.nn.base import AnalogModule
 
 __all__ = ["load_conductances", "save_conductances"]
@@ -41,9 +50,10 @@ def save_conductances(
 
     `conductances.safetensors` has a tensor [outputs, inputs, devices of a cell] in uS for each
     tile, `<layer>/<row>_<column>`, and its scales, `<layer>/<row>_<column>/scale`: the weight of an
-    output that uses the whole range. `conductances.json` has for each layer its shape, the place of
-    each tile, the cells, the range of conductances, and the input range. The two files are replaced
-    together.
+    output that uses the whole range. The gains of its ADCs, [arrays with ADCs of their own,
+    outputs], are `<layer>/<row>_<column>/adc_gains`. `conductances.json` has for each layer its
+    shape, the place of each tile, the cells, the range of conductances, and the ranges of the
+    converters of forward reads. The two files are replaced together.
 
     Args:
         model: A programmed model with layers of InferenceConfig.
@@ -76,6 +86,8 @@ def save_conductances(
             values = tile.programming.conductances(which)
             tensors[f"{name}/{tile_name}"] = values
             tensors[f"{name}/{tile_name}/scale"] = np.array(tile.programming.scales, np.float32)
+            if "converters" in entry:
+                tensors[f"{name}/{tile_name}/adc_gains"] = tile.programming.adc_gains
             if tables:
                 rows += [
                     (row.start + i, col.start + j, k, float(g))
@@ -89,7 +101,13 @@ def save_conductances(
         replace_file(path, data)
 
 
-def load_conductances(model: _M, folder: str | os.PathLike[str], *, number: int = 0) -> _M:
+def load_conductances(
+    model: _M,
+    folder: str | os.PathLike[str],
+    *,
+    number: int = 0,
+    converters: Literal["same", "file", "model"] = "same",
+) -> _M:
     """Programs a model with conductances that were measured on a chip, in place.
 
     The files are those of `save_conductances`, with measured values in the tensors. The arrays then
@@ -100,15 +118,23 @@ def load_conductances(model: _M, folder: str | os.PathLike[str], *, number: int 
         model: The model whose weights the conductances stand for.
         folder: Folder of the files.
         number: Number of the programming.
+        converters: Which ranges and ADC gains forward reads have: those of the "file", or of the
+            "model" as it is. "same": they must be equal. Files of earlier versions have none, and
+            leave those of the model.
 
     Returns:
         The model.
 
     Raises:
-        ValueError: If the model has no layer of InferenceConfig, or the files are damaged or belong
-            to other layers, cells, ranges or weights; nothing has changed then.
+        ValueError: If the model has no layer of InferenceConfig, the files are damaged or belong to
+            other layers, cells, ranges or weights, and for other converters than `converters` says.
+        ConfigError: For a bad number, and for cells with a reference column. Nothing has changed
+            after these errors.
         OSError: If a file cannot be read.
     """
+    if converters not in ("same", "file", "model"):
+        raise ValueError(f"converters = {converters!r}: write 'same', 'file' or 'model'")
+    require_number(number)
     layers = _layers(model)
     where = Path(folder)
     with reading("folder", where, "give a folder that save_conductances() wrote"):
@@ -127,7 +153,15 @@ def load_conductances(model: _M, folder: str | os.PathLike[str], *, number: int 
             f"{sorted(layers)}; load the files into the model that they were made from"
         )
     measured = {name: _measured(layer, name, places, tensors) for name, layer in layers.items()}
+    found = {}
+    for name, layer in layers.items() if converters != "model" else ():
+        if "converters" in places[name]:
+            found[name] = _converters(layer, name, places, tensors)
+            if converters == "same":
+                require_same(layer, name, found[name])
     for name, layer in layers.items():
+        if name in found:
+            set_converters(layer, found[name])
         held: Any = layer.held
         held.program_measured(layer.carrier, measured[name], number)
     return model
@@ -177,9 +211,8 @@ def _described(layer: AnalogModule) -> dict[str, Any]:
         entry |= {"weight_bits": config.weight_bits, "slice_bits": config.slice_bits}
     if config.cell == "table":
         entry |= {"table_w": list(config.table_w), "table_g": list(config.table_g)}
-    if layer.input_range is not None:
-        entry["input_range"] = float(layer.input_range)
-    return entry
+    converters = converters_of(layer)
+    return entry if converters is None else entry | {"converters": converters}
 
 
 def _parsed(path: Path) -> dict[str, Any]:
@@ -203,7 +236,7 @@ def _measured(
     """Returns the checked conductances of the tiles of a layer."""
     own = _described(layer)
     entry = places[name]
-    for key in own.keys() - {"input_range"}:
+    for key in own.keys() - {"converters"}:
         found = entry.get(key, _EARLIER.get(key)) if isinstance(entry, dict) else None
         if found != own[key]:
             raise ValueError(
@@ -211,6 +244,11 @@ def _measured(
                 "load conductances of the same layers, tiles, cells and ranges"
             )
     held: Any = layer.held
+    if getattr(layer.config, "cell_reference", "") == "column" and own["cell"] == "single":
+        raise _core.ConfigError(
+            f"layer '{name}' has cell_reference = 'column', whose conductances are not among those "
+            "of the cells; measured conductances need 'digital'"
+        )
     if not held.is_programmed:
         held.write(layer.carrier)
     values = []
@@ -234,6 +272,17 @@ def _measured(
             )
         values.append(g)
     return values
+
+
+def _converters(
+    layer: AnalogModule, name: str, places: dict[str, Any], tensors: dict[str, np.ndarray]
+) -> Converters:
+    """Returns the checked converters of a layer."""
+    names = [f"{name}/{tile_name}/adc_gains" for tile_name, _, _, _ in _tiles(layer)]
+    if lacking := [each for each in names if each not in tensors]:
+        raise ValueError(f"the tensors {lacking} are missing; save the conductances once more")
+    gains = {each: tensors[each] for each in names}
+    return converters_in(places[name]["converters"], layer, name, gains)
 
 
 def _table(rows: list[tuple[int, int, int, float]]) -> bytes:

@@ -81,7 +81,7 @@ def fit_affine(model: nn.Module, batches: Iterable[Any]) -> dict[str, Tensor]:
 
     With y* the exact outputs of the layer for the inputs that it has in the exact model: a =
     cov(y, y*) / var(y), b = mean(y*) - a mean(y). The correction is digital, and lasts until
-    `program`, `drift` or `unprogram` is called or a state is loaded; states do not contain it.
+    `program`, `drift` or `unprogram` is called or a state is loaded. States hold it.
 
     Args:
         model: A programmed model in eval() with layers of InferenceConfig.

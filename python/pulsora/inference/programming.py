@@ -117,6 +117,7 @@ def same_point_on_error(
     arrays of a layer get the age of its first.
     """
     before = [(_point_of(*layer), layer[0].affine) for layer in layers]
+    reads = [[tile._core.evaluated for tile in held.array] for held, _ in layers]  # noqa: SLF001
     ages = [_age_of(array) for array in arrays]
     tasks = [gate.task.clone() for gate in gates]
     try:
@@ -126,12 +127,15 @@ def same_point_on_error(
             set_age([array], time, redraw)
         for gate, task in zip(gates, tasks, strict=True):
             gate.select(task)
-        for (held, weight), (point, affine) in zip(layers, before, strict=True):
+        for (held, weight), (point, affine), seen in zip(layers, before, reads, strict=True):
             held.unprogram()
-            if point is not None:
-                HeldWeights.program([(held, weight)], point.number, point.chip)
-                HeldWeights.drift([(held, weight)], point.time, point.redraw)
-                held.affine = affine
+            if point is None:
+                continue
+            HeldWeights.program([(held, weight)], point.number, point.chip)
+            HeldWeights.drift([(held, weight)], point.time, point.redraw)
+            held.affine = affine
+            for tile, samples in zip(held.array, seen, strict=True):
+                tile._core.evaluated = samples  # noqa: SLF001 - of this package
         raise
 
 

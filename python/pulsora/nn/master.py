@@ -289,7 +289,8 @@ class WeightCarrier(TiledModule):
         destination.pop(f"{prefix}analog_weight", None)
         if isinstance(self.held, FollowedWeights):
             self.held.follow(self.carrier)
-        for name, tensor in self._tiles().state_tensors().items():
+        saved = self.held if isinstance(self.held, HeldWeights) else self._tiles()
+        for name, tensor in saved.state_tensors().items():
             destination[f"{prefix}tiles.{name}"] = tensor
 
     def _load_from_state_dict(
@@ -372,13 +373,12 @@ class WeightCarrier(TiledModule):
                 "and the tiles of the state follow it; nothing of the layer was loaded"
             )
             return False
+        saved = self.held if isinstance(self.held, HeldWeights) else self._tiles()
         try:
-            self._tiles().load_state_tensors(tiles)
+            saved.load_state_tensors(tiles)
         except (ValueError, RuntimeError) as error:
             error_msgs.append(f"{prefix.rstrip('.') or 'the layer'}: {error}")
             return False
-        if isinstance(self.held, HeldWeights):
-            self.held.restored()
         return True
 
 

@@ -228,6 +228,10 @@ struct InferenceParams : CompoundBase {
                               clip == WeightClip::GaussianPerOutput || clip == WeightClip::Learned;
     c.require(!clipsBySigma || clip_sigma > 0.0f, c.path("clip_sigma"), " is 0, so that ",
               c.path("clip"), " would set all weights to 0; give standard deviations, such as 2.5");
+    const bool isPolynomial = modifier == Modifier::Poly || modifier == Modifier::ProgNoise;
+    c.require(!isPolynomial || modifier_coeff.count > 0, c.path("modifier_coeff"),
+              " has no numbers, and the noise of the modifier is their polynomial; give some, or "
+              "leave it away");
     c.require(modifier_times.count == 2 && modifier_times.values[0] <= modifier_times.values[1],
               c.path("modifier_times"), " must be two times, the smaller one first");
     c.require(modifier != Modifier::NoiseModel ||

@@ -25,6 +25,8 @@ std::vector<float> someWeights(int64_t cells) {
   return w;
 }
 
+constexpr int kKinds = 5;
+
 CellEncoding someCell(int kind) {
   switch (kind) {
     case 0:
@@ -33,6 +35,8 @@ CellEncoding someCell(int kind) {
       return cellEncoding(CellKind::Single, listOf(1.0f), 0);
     case 2:
       return cellEncoding(CellKind::TwoSidedPair, listOf(1.0f), 4);
+    case 3:
+      return cellEncoding(CellKind::TwoSidedPair, listOf(1.0f), 0);
     default:
       return cellEncoding(CellKind::Pairs, listOf(1.0f, 2.0f, 4.0f), 0);
   }
@@ -59,15 +63,16 @@ Made made(const Context &context, const NoiseModelParams &model, int kind,
 }
 
 TEST(Realisations, Property61_DoNotDependOnThreadsOrNeighbours) {
-  // Whole groups of any encoding have a multiple of 8 cells.
-  constexpr int64_t kCells = 5003;
+  // Whole groups of any encoding have a multiple of 8 cells. A thread takes 1024 groups or more, of
+  // 8 devices each.
+  constexpr int64_t kCells = 20003;
   constexpr int64_t kLater = 3000 / 8 * 8;
   const std::vector<float> wanted = someWeights(kCells);
   const std::vector<float> later(wanted.begin() + kLater, wanted.end());
   for (const NoiseModel &each : noiseModels()) {
     const NoiseModelParams model =
         NoiseModelParams::read(Value(Value::Map{{"model", each.name}}), "noise_model");
-    for (int kind = 0; kind < 4; ++kind) {
+    for (int kind = 0; kind < kKinds; ++kind) {
       Context many;
       many.cpu.threads = 7;
       const Made one = made({}, model, kind, wanted, 0, 1.0);
@@ -155,7 +160,7 @@ void expectTheBitsOfSingleGroups(const typename Model::Params &params) {
   // Seven groups of lanes and a part of one, of a pair; the last cell is alone in its group.
   const std::vector<float> wanted = someWeights(64 * 7 + 29);
   for (const Setting &setting : kSettings) {
-    for (int kind = 0; kind < 4; ++kind) {
+    for (int kind = 0; kind < kKinds; ++kind) {
       const Outcome single = outcomeOf(setting, kind, wanted, [&](const Realisation &r) {
         const Realise<Model> groups{r, params, Model::timeOf(setting.time, params)};
         for (int64_t group = 0; group < r.groups(); ++group) groups(group);
@@ -187,7 +192,7 @@ void expectTheBitsOfDevices(const typename Model::Params &params) {
   const std::vector<float> wanted = someWeights(61);
   for (const Setting &setting : kSettings) {
     if (setting.which != Conductances::Now) continue;
-    for (const int kind : {0, 2}) {
+    for (const int kind : {0, 2, 3}) {
       const Outcome apart = outcomeOf(setting, kind, wanted, [&](const Realisation &r) {
         const Realise<Model> groups{r, params, Model::timeOf(setting.time, params)};
         for (int64_t group = 0; group < r.groups(); ++group) groups.makeDevices(group);
@@ -264,7 +269,7 @@ TEST(Realisations, Property61_LanesHaveTheBitsOfSingleGroups) {
 TEST(Realisations, Property61_WeightsAreThoseOfTheirConductances) {
   const NoiseModelParams model = PCMLike::Params{};
   const std::vector<float> wanted = someWeights(301);
-  for (int kind = 0; kind < 4; ++kind) {
+  for (int kind = 0; kind < kKinds; ++kind) {
     const CellEncoding cell = someCell(kind);
     const Made out = made({}, model, kind, wanted, 0, 3600.0);
     for (size_t i = 0; i < wanted.size(); ++i) {
@@ -279,7 +284,7 @@ TEST(Realisations, Property61_WeightsAreThoseOfTheirConductances) {
 }
 
 TEST(CellEncodings, TargetsDecodeToTheirWeight) {
-  for (int kind = 0; kind < 4; ++kind) {
+  for (int kind = 0; kind < kKinds; ++kind) {
     const CellEncoding cell = someCell(kind);
     for (const float w : someWeights(201)) {
       float g[CellEncoding::kMostDevices] = {};

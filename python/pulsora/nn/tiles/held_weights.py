@@ -13,7 +13,7 @@ from pulsora.nn.tiles.layer_names import described, named_errors
 from pulsora.nn.tiles.tile_read import for_tile, parameter_for_tile, require_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
@@ -22,7 +22,13 @@ if TYPE_CHECKING:
     from pulsora.nn.tiles.tile_array import TileArray
     from pulsora.nn.tiles.tile_read import ReadPosition
 
-__all__ = ["HeldWeights", "gradient_of", "layers_with_held_weights", "version_of"]
+__all__ = [
+    "HeldWeights",
+    "gradient_of",
+    "layers_with_held_weights",
+    "require_number",
+    "version_of",
+]
 
 _STALE = (
     "the weights of {} changed after they were programmed, and the programmed array no longer "
@@ -164,7 +170,7 @@ class HeldWeights:
             ConfigError: For a bad number, and a time for which a noise model has no numbers;
                 nothing has changed.
         """
-        _require_whole("number", number, 47)
+        require_number(number)
         _require_whole("chip", chip, 32)
         for held, _ in layers if time > 0.0 else ():
             held.require_time(time)
@@ -186,7 +192,7 @@ class HeldWeights:
         self, weight: Tensor, conductances: list[NDArray[np.float32]], number: int
     ) -> None:
         """Programs the weights with measured conductances in uS, an array for each tile."""
-        _require_whole("number", number, 47)
+        require_number(number)
         self._prepare_programming(weight)
         for tile, values in zip(self.array, conductances, strict=True):
             flat = values.reshape(-1, values.shape[-1])
@@ -287,10 +293,29 @@ class HeldWeights:
         """The inverse of `by_points`."""
         return y.reshape(self.points, steps, -1, y.shape[1]).transpose(0, 1).reshape(y.shape)
 
-    def restored(self) -> None:
-        """Forgets what belongs to the array before a state was loaded, and is in no state."""
+    def state_tensors(self) -> dict[str, Tensor]:
+        """Returns the complete state of the tiles, and the correction of outputs, if any."""
+        own = {} if self.affine is None else {"affine": self.affine.cpu().clone()}
+        return own | self.array.state_tensors()
+
+    def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restores the tensors of `state_tensors`.
+
+        Raises:
+            StateError: if they do not suit the tiles; nothing has changed then.
+        """
+        tiles = dict(tensors)
+        affine, shape = tiles.pop("affine", None), (2, self.array.shape[0])
+        if affine is not None and not (
+            affine.shape == shape and affine.dtype == torch.float32 and affine.isfinite().all()
+        ):
+            raise _core.StateError(
+                f"tiles.affine must be finite float32 numbers of the shape {list(shape)}, and is "
+                f"{affine.dtype} of the shape {list(affine.shape)}"
+            )
+        self.array.load_state_tensors(tiles)
         self.points = 1
-        self.affine = None
+        self.affine = None if affine is None else affine.detach().to(self.array.device, copy=True)
 
     def _unprogram(self) -> None:
         self.points = 1
@@ -308,6 +333,11 @@ def layers_with_held_weights(model: nn.Module) -> list[Any]:
 
 def _tiles_of(layers: list[tuple[HeldWeights, nn.Parameter]]) -> list[_core.Tile]:
     return [tile._core for held, _ in layers for tile in held.array]  # noqa: SLF001
+
+
+def require_number(number: object) -> None:
+    """Raises ConfigError for what is no number of a programming."""
+    _require_whole("number", number, 47)
 
 
 def _require_whole(name: str, value: object, bits: int) -> None:

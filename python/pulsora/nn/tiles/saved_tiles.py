@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pulsora.config import TileConfig
     from pulsora.state import State
 
-__all__ = ["SavedTile", "restored", "saved_tile"]
+__all__ = ["CALIBRATED", "SavedTile", "restored", "saved_tile"]
 
 
 _READS = ("forward", "backward")
@@ -31,7 +31,7 @@ _PROGRAMMED_INTEGERS_SINCE = 5
 in reads of programmed arrays."""
 
 
-_CALIBRATED = ("noise_management", "nm_thres", "bound_management", "out_bound")
+CALIBRATED = ("noise_management", "nm_thres", "bound_management", "out_bound")
 """Settings of a read that `pulsora.inference.calibrate` and `calibrate_outputs` find from data."""
 
 
@@ -146,7 +146,7 @@ def _calibrated(config: TileConfig, saved: TileConfig) -> TileConfig:
     is_calibrated = theirs.noise_management in {own.noise_management, "constant"} and (
         theirs.bound_management in {own.bound_management, "none"}
     )
-    found = {name: getattr(theirs, name) for name in _CALIBRATED if is_calibrated}
+    found = {name: getattr(theirs, name) for name in CALIBRATED if is_calibrated}
     return config.replace(forward=own.replace(**found))
 
 

@@ -67,7 +67,7 @@ check() { # check NAME TOOL TESTS [SHARDS]: the tests in so many processes; on t
 # refuses to run in several processes.
 named=(accumulation_conv captured_graph adapter_gradients adc_gains adapter_span asymmetric batch_noise batch_step bench capture computed_cells
   conversion_outputs 'cuda*'
-  evaluation 'forecast_*' gated_adapter gpu_source hardware_aware held_rows hugging_face hybrid_runs in_backward infinite_gradients inference 'loops_*' 'lowrank*' merge
+  evaluation 'forecast_*' gated_adapter gpu_source hardware_aware held_rows hugging_face hybrid_runs in_backward infinite_gradients inference 'inference_*on_gpus' 'loops_*' 'lowrank*' merge
   'peft*' programming pulse_writing readapt recorded_constants recorded_draws recorded_gates reseed retention scratch single_span solved_wires step_graph steps tile_grid torch_memory training_step_amp training_step_kinds torch_conv torch_cuda torch_recurrent training_step
   automatic_transfers hardware_counts integer_inference integer_reads integer_reads_on_gpus leaks mixed_precision noise_source transfer vector_cells verify_read weight_penalties weight_scaling write_verify)
 python_tests() {

@@ -12,6 +12,7 @@ from pulsora._internal.times import seconds
 from pulsora.config import InferenceConfig
 from pulsora.inference.exact_reads import exact_reads, layers_by_name
 from pulsora.inference.folding import called
+from pulsora.nn.tiles.tile_read import for_tile
 from pulsora.tile import Tile
 
 if TYPE_CHECKING:
@@ -288,8 +289,8 @@ def _outputs(
     held: Any = layer.held
     array = held.array
     weight = layer.carrier.detach()
-    limit = 1.0 if layer.input_range is None else float(layer.input_range)
-    matrix = weight.reshape(array.shape).float().cpu().numpy()
+    limit = 1.0 if layer.input_range is None else float(layer.input_range.detach())
+    matrix = weight.reshape(array.shape).float()
     scaled = (x / limit).contiguous()
     seen = torch.zeros(len(x), array.shape[0], dtype=x.dtype, device=x.device)
     for i, (row, tiles) in enumerate(zip(array.rows, array.grid, strict=True)):
@@ -302,12 +303,13 @@ def _outputs(
                 tile_id=tile.tile_id,
                 device=tile.device,
             )
-            made.weights = matrix[row, col]
+            made.weights = for_tile(matrix[row, col])
             if point is not None and made.programming is not None:
                 number, time, chip = point
                 made._core.program(number, chip)  # noqa: SLF001 - without a warning about zeros
                 made.programming.drift(time)
-            lines = scaled[:, array.lines(i, col)].cpu().numpy()
-            y = torch.from_numpy(made.forward(lines, evaluation=True))
-            seen[:, row] += limit * y.to(seen.device)
+            y = torch.empty(len(x), tile.d_size, device=x.device)
+            lines = scaled[:, array.lines(i, col)].float()
+            made.forward(for_tile(lines), for_tile(y), evaluation=True)
+            seen[:, row] += limit * y
     return seen

@@ -1,21 +1,19 @@
 #!/usr/bin/env bash
 # Builds for the GPU of this machine, and runs every test that needs a GPU, the checkers of
-# compute-sanitizer and the benchmark.
-# Usage: scripts/gpu_check.sh [--quick | --untimed] [--results DIR]
-#   --quick     tests alone
-#   --untimed   tests and the checkers of compute-sanitizer, without benchmarks
-#   CHECK_SECONDS limits each checker and pytest (400), CUDA_ARCHITECTURES names what is built ("80;90").
+# compute-sanitizer and the benchmarks, one of these parts after another.
+# Usage: scripts/gpu_check.sh [--only PARTS] [--results DIR]
+#   --only      the parts to run, separated by commas, of tests, memcheck, initcheck, racecheck and
+#               benchmarks; all by default
 #   --results   where the logs, summary.txt and benchmark.json go; build/gpu-check by default
+# CHECK_SECONDS limits each checker and pytest (400), CUDA_ARCHITECTURES names what is built ("80;90").
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
-quick=0
-untimed=0
+parts=tests,memcheck,initcheck,racecheck,benchmarks
 results=build/gpu-check
 while [ $# -gt 0 ]; do
   case $1 in
-    --quick) quick=1 ;;
-    --untimed) untimed=1 ;;
+    --only) parts=$2; shift ;;
     --results) results=$2; shift ;;
     *) echo "unknown option $1" >&2; exit 2 ;;
   esac
@@ -90,28 +88,40 @@ pytest_of() { # pytest_of NAME ARGUMENTS...
     PULSORA_EXAMPLES_BUILD=$build "$python" -m pytest -q -p no:benchmark "$@"
 }
 
-# Checks run side by side; timings run after them, alone.
+asked() { [[ ",$parts," == *",$1,"* ]]; }
 checks=()
-process_tests & checks+=($!)
-python_tests & checks+=($!)
-if [ $quick = 0 ]; then
-  check memcheck memcheck "$all" 8
-  # initcheck misses writes of cuBLAS by the copy engine, which these gradients read.
-  check initcheck initcheck "$all:CudaLowRankOf*Property46*" 8
+await() { # waits for what runs side by side
+  local each
+  for each in "${checks[@]}"; do wait "$each" || failed=1; done
+  checks=()
+}
+
+if asked tests; then
+  process_tests & checks+=($!)
+  python_tests & checks+=($!)
+  run tests timeout "${CHECK_SECONDS:-400}" $build/rpucuda_tests --gtest_filter='-CudaMemory.*'
+  # A user's program against the installed library, configured without a CUDA compiler.
+  run install cmake --install $build --prefix $build/installed &&
+    run program-configure cmake -S examples/cpp/05_gpu -B $build/on_gpu -DCMAKE_PREFIX_PATH="$PWD/$build/installed" &&
+    run program-build cmake --build $build/on_gpu &&
+    run program $build/on_gpu/on_gpu
+  await
+  run memory $build/rpucuda_tests --gtest_filter='CudaMemory.*' # counts the memory of the card: alone
+fi
+# A checker takes half as long in eight processes as in three; two checkers at once take longer.
+asked memcheck && check memcheck memcheck "$all" 8
+await
+# initcheck misses writes of cuBLAS by the copy engine, which these gradients read.
+asked initcheck && check initcheck initcheck "$all:CudaLowRankOf*Property46*" 8
+await
+if asked racecheck; then
   check racecheck racecheck "$some" 2
   check racecheck-lines racecheck 'CudaLineVisits.*:CudaProgramming.*:CudaOneHotSums.*' 3
   check racecheck-repeats racecheck "$repeats"
   check racecheck-lowrank racecheck "CudaLowRank*-*DoublePrecision"
+  await
 fi
-run tests timeout 400 $build/rpucuda_tests --gtest_filter='-CudaMemory.*'
-# A user's program against the installed library, configured without a CUDA compiler.
-run install cmake --install $build --prefix $build/installed &&
-  run program-configure cmake -S examples/cpp/05_gpu -B $build/on_gpu -DCMAKE_PREFIX_PATH="$PWD/$build/installed" &&
-  run program-build cmake --build $build/on_gpu &&
-  run program $build/on_gpu/on_gpu
-for each in "${checks[@]}"; do wait "$each" || failed=1; done
-run memory $build/rpucuda_tests --gtest_filter='CudaMemory.*' # counts the memory of the card: alone
-if [ $quick = 1 ] || [ $untimed = 1 ]; then
+if ! asked benchmarks; then
   cat "$results/summary.txt"
   exit $failed
 fi

@@ -38,7 +38,7 @@ void withArrays(const std::vector<SharedTile *> &tiles, const Work &work) {
 
 void programMeasured(SharedTile &self, py::handle conductances, py::handle number) {
   const uint64_t which = readNumber(number);
-  const InputMatrix in = inputOf(self, conductances, "conductances");
+  const InputMatrix in(conductances, "conductances", self.context());
   self.run([&](Tile &tile) { tile.programming().programMeasured(in.view(), which); });
 }
 

@@ -247,7 +247,7 @@ class WeightCarrier(TiledModule):
         if self.held is not None:
             is_followed = self._is_followed()
             if place != self._tiles().device:
-                self._tiles().move(place)
+                self.held.move(place)
             super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
             self._keep_followed(is_followed)
             self.digital_dtype = probe.dtype

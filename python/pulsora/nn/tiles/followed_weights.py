@@ -47,6 +47,10 @@ class FollowedWeights:
         self._kept: Tensor | None = None
         self._is_read = False  # since cells followed last
 
+    def move(self, device: torch.device) -> None:
+        """Moves the tiles; see `TileArray.move` for errors."""
+        self.array.move(device)
+
     def follow(self, weight: Tensor, *, is_stepped: bool = False) -> None:
         """Lets cells follow the parameter, if it has changed since they did so last.
 

@@ -73,6 +73,11 @@ class HeldWeights:
         self._version: tuple[int, int] | None = None  # of the values that the tiles have
         self._was_programmed = False  # before training went on from the weights
 
+    def move(self, device: torch.device) -> None:
+        """Moves the tiles and the correction of outputs; see `TileArray.move` for errors."""
+        self.array.move(device)
+        self.affine = None if self.affine is None else self.affine.to(device)
+
     @property
     def is_programmed(self) -> bool:
         """Whether reads see a programmed array."""

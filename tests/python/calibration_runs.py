@@ -13,6 +13,8 @@ import distributed_runs as runs
 import pulsora as pl
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from distributed_models import World
 
 ROWS = 48
@@ -50,20 +52,42 @@ def ranges(batches: list[torch.Tensor], group: Any) -> dict[str, Any]:  # noqa: 
     return found
 
 
+def failing(batch: torch.Tensor) -> Iterator[torch.Tensor]:
+    yield batch
+    raise OSError("no disk")
+
+
 def refused(batches: list[torch.Tensor], group: Any) -> list[str]:  # noqa: ANN401
     """Messages to this process if a model is in training mode, or inputs of one process fail."""
+    is_second = dist.get_rank() == 1
+    fails = [batches[0][:, :5]] if is_second else batches
+    cases: list[tuple[bool, Any, dict[str, Any]]] = [
+        (True, batches, {}),
+        (False, fails, {}),
+        (is_second, batches, {}),
+        (False, failing(batches[0]) if is_second else batches, {"rule": "output_error"}),
+    ]
     said = []
-    fails = [batches[0][:, :5]] if dist.get_rank() == 1 else batches
-    for training, given in ((True, batches), (False, fails)):
+    for training, given, options in cases:
         model = model_of().train(training)
         before = model.state_dict()
         try:
-            pl.inference.calibrate(model, given, group=group)
-        except (RuntimeError, ValueError) as error:
+            pl.inference.calibrate(model, given, group=group, **options)
+        except (RuntimeError, ValueError, OSError) as error:
             said.append(f"{type(error).__name__}: {error}")
         after = model.state_dict()
         assert all(torch.equal(after[name], each) for name, each in before.items())
     return said
+
+
+def of_other_models(group: Any) -> str:  # noqa: ANN401
+    """The message if processes have other layers."""
+    model = nn.Sequential(*list(model_of())[: 3 if dist.get_rank() else 1]).eval()
+    try:
+        pl.inference.calibrate(model, [X], group=group)
+    except ValueError as error:
+        return str(error)
+    return "nothing"
 
 
 def run_all(world: World) -> dict[str, Any]:
@@ -74,7 +98,12 @@ def run_all(world: World) -> dict[str, Any]:
     mine = list(X.split(cut)[world.rank].split(5))
     few = [] if world.rank == 0 else [X]
     empty = pl.inference.calibrate(model_of(), few, rule="max", group=group)
-    return {**ranges(mine, group), "empty": empty, "refused": refused(mine, group)}
+    return {
+        **ranges(mine, group),
+        "empty": empty,
+        "refused": refused(mine, group),
+        "other": of_other_models(group),
+    }
 
 
 if __name__ == "__main__":

@@ -111,7 +111,7 @@ def test_converters_that_do_not_fit_change_nothing(tmp_path: Path) -> None:
         ({"out_bound": -1.0}, "out_bound"),
         ({"out_bound": "wide"}, "converters of layer '2' of the file"),
         ({"noise_management": "loud"}, "noise_management"),
-        ({"input_range": 0.0}, "input_range = 0.0: give a positive number"),
+        ({"input_range": -1.0}, "input_range = -1.0: give a positive number"),
         ({"input_range": True}, "input_range = True: give a positive number"),
         ({"input_range": None}, "has the parameter input_range in the model alone"),
         ({"more": 1}, "expected an object with noise_management, nm_thres"),

@@ -145,15 +145,14 @@ def test_an_evaluation_that_fails_leaves_the_model_as_it_was_programmed() -> Non
     for prepare in (None, lambda m: pl.inference.fit_affine(m, x)):
         settings: Any = {"times": [1.0, 60.0], "programmings": 3, "chips": 2, "prepare": prepare}
         model, other = (pl.drift(pl.program(model_of(), 5, chip=1), 90.0) for _ in range(2))
-        affine = pl.inference.fit_affine(model, x)
+        affine, _ = (pl.inference.fit_affine(each, x) for each in (model, other))
         with pytest.raises(RuntimeError, match="no metric"):
             pl.inference.evaluate(model, [(x, x)], metric=fails, **settings)
         for tile in pl.inference.programmed_tiles(model):
             assert tile.programming.point == (5, 90.0, 0, 1)
         assert model[0].held.points == 1
         assert model[2].held.affine is affine["2"]
-        model[0].held.affine = model[2].held.affine = None
-        assert torch.equal(model(x), other(x))
+        assert torch.equal(model(x), other(x))  # with the noise of the next read
     plain = model_of()
     with pytest.raises(RuntimeError, match="no metric"):
         pl.inference.evaluate(plain, [(x, x)], metric=fails)

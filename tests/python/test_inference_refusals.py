@@ -273,8 +273,7 @@ def test_refused_calls_change_nothing_in_a_model(
 ) -> None:
     if is_programmed and message.startswith("program the weights first"):
         pytest.skip("a programmed model may drift")
-    # Reads have no noise: an evaluation, refused or not, starts their numbers anew.
-    model = model_of(forward=INPUT.replace(out_noise=0.0))
+    model = model_of(forward=INPUT)
     pl.inference.calibrate(model, [torch.ones(4, 6)])
     pl.drift(pl.program(model, 3, chip=2), 60.0, redraw=1)
     x = torch.linspace(-1.0, 1.0, 12).reshape(2, 6)
@@ -311,11 +310,36 @@ def test_an_input_range_is_asked_for_in_eval() -> None:
 def test_weights_that_are_not_finite_are_not_programmed() -> None:
     model = model_of()
     with torch.no_grad():
-        model[0].weight[1, 2] = float("nan")
-    with pytest.raises(pl.InputError, match=r"weights\[1, 2\] is nan; every value must be finite"):
+        model[2].weight[1, 2] = float("nan")
+    message = r"layer '2'.*weights\[1, 2\] is nan; every value must be finite"
+    with pytest.raises(pl.InputError, match=message):
         pl.program(model)
     with pytest.raises(pl.StateError, match="program the weights first"):
         pl.drift(model, 1.0)
+    # A layer that was programmed stays so.
+    model = pl.drift(pl.program(model_of(), 3, chip=2), 60.0)
+    x = torch.linspace(-1.0, 1.0, 12).reshape(2, 6)
+    y = model[0](x)
+    with torch.no_grad():
+        model[2].weight[1, 2] = float("inf")
+    with pytest.raises(pl.InputError, match=r"weights\[1, 2\] is inf"):
+        pl.program(model, 7)
+    assert points(model) == [((3, 60.0, 0, 2), False)] * 2
+    assert torch.equal(pl.drift(model[0], 60.0)(x), y)
+    with pytest.raises(pl.StateError, match="changed after they were programmed"):
+        model(x)
+
+
+def test_a_refused_evaluation_leaves_a_stale_layer_refused() -> None:
+    model = pl.program(model_of())
+    with torch.no_grad():
+        model[2].weight += 1.0
+    x = torch.ones(2, 6)
+    for _ in range(2):
+        with pytest.raises(pl.StateError, match="program"):
+            model(x)
+        with pytest.raises(ValueError, match="metric gave"):
+            pl.inference.evaluate(model, BATCHES, metric=lambda *_: 1.0)  # type: ignore[arg-type]
 
 
 def test_the_warning_about_zeros_comes_before_the_programming() -> None:

@@ -33,8 +33,17 @@ def test_processes_learn_that_another_one_failed(pair: list[dict[str, Any]]) -> 
     assert [each["refused"][0] for each in pair] == [
         "ValueError: the model is in training mode; call eval(), so that inputs have no noise"
     ] * 2
-    assert pair[0]["refused"][1].startswith("RuntimeError: process 1 of the group failed: ")
-    assert "process" not in pair[1]["refused"][1]
+    for first, second in zip(*(each["refused"][1:] for each in pair), strict=True):
+        assert first.startswith("RuntimeError: process 1 of the group failed: ")
+        assert "of the group" not in second
+    assert len(pair[0]["refused"]) == 4
+    assert "give all processes the same model" in pair[0]["other"]
+    assert pair[0]["other"] == pair[1]["other"]
+
+
+def test_what_is_no_group_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"group = True: give a process group, such as"):
+        pl.inference.calibrate(runs.model_of(), [runs.X], group=True)  # type: ignore[arg-type]
 
 
 def _plain(found: Any) -> Any:  # noqa: ANN401

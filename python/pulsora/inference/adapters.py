@@ -16,7 +16,8 @@ from pulsora.convert.arrays import arrays_of
 from pulsora.inference.folding import called
 from pulsora.inference.programming import (
     drifting_parts,
-    program,
+    measured_number,
+    program_others,
     require_age,
     set_age,
 )
@@ -106,8 +107,9 @@ def readapt(
     """Trains adapters on one chip at each time, going on from the adapters of the time before.
 
     The base is programmed once, drifts to each time, and is never written: its weights must be
-    frozen. Gates by age (`pulsora.nn.AgeGate`) select the adapter of each time, so that a bank is
-    trained adapter by adapter. Pulsed arrays with a `retention=` age by the time that passes
+    frozen. Conductances that were measured (`load_conductances`) stay, as their own programming.
+    Gates by age (`pulsora.nn.AgeGate`) select the adapter of each time, so that a bank is trained
+    adapter by adapter. Pulsed arrays with a `retention=` age by the time that passes
     between the times, each from its last pulse on; a model may have such arrays alone, such as
     those of LRTTConfig. Afterwards the model is in eval() at the last time.
 
@@ -153,7 +155,8 @@ def readapt(
     account = _Account(model)
     endless = _endless(batches)
     if layers:
-        program(model, programming, chip=chip)
+        measured_number(layers)
+        program_others(layers, programming, chip)
     rows: list[tuple[Any, ...]] = []
     for number, time in enumerate(after):
         HeldWeights.drift(layers, time, 0)

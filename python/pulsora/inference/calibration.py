@@ -90,12 +90,15 @@ def calibrate(
     if rule not in ("quantile", "max", "sigma", "output_error"):
         raise ValueError(f"rule = {rule!r}: write 'quantile', 'max', 'sigma' or 'output_error'")
     require_positive_real("sigmas", sigmas)
-    layers = _layers(model, quantile)
-    inputs: Iterable[Any] = inputs_of(batches)
-    if rule == "output_error":
-        inputs = list(inputs)
+    layers: dict[str, AnalogModule] = {}
+    inputs: Iterable[Any] = ()
 
     def count_inputs() -> dict[str, Tensor]:
+        nonlocal inputs
+        layers.update(_layers(model, quantile))
+        inputs = inputs_of(batches)
+        if rule == "output_error":
+            inputs = list(inputs)
         counts = {name: torch.zeros(BINS, dtype=torch.int64) for name in layers}
         _run(model, layers, inputs, lambda name, x: counts[name].add_(counted(x)))
         return counts
@@ -153,14 +156,16 @@ def calibrate_outputs(
     Raises:
         ValueError: As of `calibrate`, and for a bad `per`; nothing has changed then.
         RuntimeError: If another process of the group failed; nothing has changed then.
-        StateError: If a layer lacks its input range; nothing has changed then.
+        StateError: If a layer lacks its input range, or its weights changed after they were
+            programmed; nothing has changed then.
     """
-    layers = _layers(model, quantile, is_ranged=True)
-    _require_parts(per, layers)
-    groups = {name: _groups_of(layer, per) for name, layer in layers.items()}
-    inputs = inputs_of(batches)
+    layers: dict[str, AnalogModule] = {}
+    groups: dict[str, list[Tensor]] = {}
 
     def count_sums() -> dict[str, BinCounts]:
+        layers.update(_layers(model, quantile, is_ranged=True))
+        _require_parts(per, layers)
+        groups.update({name: _groups_of(layer, per) for name, layer in layers.items()})
         counts = {name: BinCounts() for name in layers}
 
         def seen(name: str, x: Tensor) -> None:
@@ -168,7 +173,7 @@ def calibrate_outputs(
             for numbers, part in zip(groups[name], sums, strict=True):
                 counts[name].add(part, numbers.to(part.device))
 
-        _run(model, layers, inputs, seen)
+        _run(model, layers, inputs_of(batches), seen)
         return counts
 
     counts = _added(of_all(group, count_sums))
@@ -243,6 +248,7 @@ def _layers(
             raise ValueError(f"layer '{name}' reads perfectly, and has no converters with a range")
         if is_ranged:
             layer.require_range()
+            layer.held.require_current(layer.carrier)  # type: ignore[union-attr]
     return layers
 
 
@@ -294,6 +300,12 @@ def _limits(largest: float) -> list[float]:
 
 def _added(parts: list[dict[str, _Counts]]) -> dict[str, _Counts]:
     """Returns the sums of what processes counted."""
+    for process, each in enumerate(parts):
+        if each.keys() != parts[0].keys():
+            raise ValueError(
+                f"process {process} of the group has the layers {sorted(each)}, and process 0 "
+                f"{sorted(parts[0])}; give all processes the same model"
+            )
     return {
         name: functools.reduce(operator.add, [each[name] for each in parts]) for name in parts[0]
     }

@@ -75,6 +75,7 @@ def save_conductances(
     for layer in layers.values():
         held: Any = layer.held
         held.require_current(layer.carrier)
+        held.require_programmed()
     tensors: dict[str, np.ndarray] = {}
     places: dict[str, Any] = {"format": _FORMAT, "which": which, "layers": {}}
     csvs: dict[Path, bytes] = {}
@@ -227,6 +228,11 @@ def _parsed(path: Path) -> dict[str, Any]:
     found = known.get("layers")
     if not isinstance(found, dict):
         raise ValueError(f"{path} has no layers; write it by save_conductances()")  # noqa: TRY004
+    if known.get("which") == "now":
+        raise ValueError(
+            f"{path} is of conductances after drift and read noise (which='now'), and would drift "
+            "once more; save those of which='programmed'"
+        )
     return found
 
 
@@ -249,6 +255,8 @@ def _measured(
             f"layer '{name}' has cell_reference = 'column', whose conductances are not among those "
             "of the cells; measured conductances need 'digital'"
         )
+    if held.is_programmed and not held.is_current(layer.carrier):
+        held.unprogram(is_stale=True)
     if not held.is_programmed:
         held.write(layer.carrier)
     values = []
@@ -258,12 +266,16 @@ def _measured(
         g, scale = tensors.get(where), tensors.get(f"{where}/scale")
         if g is None or scale is None or g.shape != shape or scale.shape != shape[:1]:
             raise ValueError(
-                f"tensor '{where}' has the shape {None if g is None else list(g.shape)}, and its "
-                f"scale {None if scale is None else list(scale.shape)}; expected {list(shape)} and "
-                f"{list(shape[:1])}"
+                f"tensor '{where}' has the shape {_shape(g)}, and its scale {_shape(scale)}; "
+                f"expected {list(shape)} and {list(shape[:1])}; copy the tensors' shapes of "
+                "save_conductances()"
             )
         if g.dtype != np.float32 or not np.isfinite(g).all() or (g < 0.0).any():
             raise ValueError(f"tensor '{where}' must hold float32 numbers of uS, finite and >= 0")
+        try:
+            tile.programming.require_measured(g)
+        except _core.InputError as error:
+            raise ValueError(f"tensor '{where}': {error}") from None
         wanted = np.array(tile.programming.scales, np.float32)
         if not np.allclose(scale, wanted, rtol=1e-4):
             raise ValueError(
@@ -272,6 +284,10 @@ def _measured(
             )
         values.append(g)
     return values
+
+
+def _shape(tensor: np.ndarray | None) -> str:
+    return "None: it is missing" if tensor is None else str(list(tensor.shape))
 
 
 def _converters(

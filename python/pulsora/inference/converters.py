@@ -71,6 +71,11 @@ def converters_in(
     Raises:
         ValueError: If they are damaged, or do not suit the layer.
     """
+    if layer.config.forward.is_perfect:  # type: ignore[attr-defined]
+        raise ValueError(
+            f"layer '{name}' of the file has converters, and reads perfectly in the model; load "
+            "with converters='model'"
+        )
     if not isinstance(entry, dict) or entry.keys() - {"input_range"} != set(CALIBRATED):
         raise ValueError(
             f"layer '{name}' of the file has the converters {entry!r}; expected an object with "
@@ -78,12 +83,13 @@ def converters_in(
         )
     limit = entry.get("input_range")
     if (limit is None) != (layer.input_range is None):
+        where = "model" if limit is None else "file"
         raise ValueError(
-            f"layer '{name}' has the parameter input_range in the {'file' if limit else 'model'} "
+            f"layer '{name}' has the parameter input_range in the {where} "
             "alone; give both the same forward.noise_management, or load with converters='model'"
         )
     try:
-        if limit is not None:
+        if limit is not None and limit != 0.0:  # before a calibration
             require_positive_real("input_range", limit)
         forward = layer.config.forward.replace(  # type: ignore[attr-defined]
             **{key: entry[key] for key in CALIBRATED}

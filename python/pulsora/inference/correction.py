@@ -113,8 +113,9 @@ def fit_affine(model: nn.Module, batches: Iterable[Any]) -> dict[str, Tensor]:
         for held, affine in zip(arrays, before, strict=True):
             held.affine = affine
         raise
-    for name, held in zip(layers, arrays, strict=True):
-        held.affine = found.get(name)
+    with torch.inference_mode(mode=False):  # for trainings after a fit in this mode
+        for name, held in zip(layers, arrays, strict=True):
+            held.affine = found[name].clone() if name in found else None
     return found
 
 

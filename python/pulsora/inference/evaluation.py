@@ -18,7 +18,8 @@ from pulsora._internal.times import listed, seconds
 from pulsora.inference.folding import called, program_points, size_of_a_pass, why_one_by_one
 from pulsora.inference.programming import (
     drifting_parts,
-    program,
+    measured_number,
+    program_others,
     require_age,
     same_point_on_error,
     set_age,
@@ -26,6 +27,7 @@ from pulsora.inference.programming import (
 from pulsora.inference.report import InferenceReport
 from pulsora.inference.structures import folded, parts, pieces, row_count
 from pulsora.nn.age_gate import age_gates, select_ages
+from pulsora.nn.base import AnalogModule
 from pulsora.nn.tiles.held_weights import HeldWeights
 from pulsora.nn.tiles.layer_names import described
 
@@ -72,9 +74,11 @@ def evaluate(
     batch is tried for. A model that does not is read one realisation at a time, and a warning says
     why. Large batches are read in pieces on a CPU, where that changes neither outputs nor metric.
 
+    Measured conductances (`load_conductances`) are one programming, which stays: programmings=1.
+
     Pulsed arrays with a `retention=` are read at each time after their last pulse, with the number
-    of the programming as that of the reading (`redraw`), one realisation at a time. A model may
-    have such arrays alone.
+    of the programming as that of the reading (`redraw`). A model may have such arrays alone. A model
+    with pulsed arrays is read one realisation at a time.
 
     Args:
         model: A model in eval() with layers of InferenceConfig, or arrays with a retention.
@@ -116,7 +120,7 @@ def evaluate(
     if chips > 1 and not layers:
         raise ValueError(f"chips = {chips}, but no layer is programmed; leave it at 1")
     after = [seconds(time) for time in listed("times", times)]
-    numbers = _numbers(programmings)
+    numbers = _of_measured(layers, _numbers(programmings), chips)
     if not after or not numbers:
         raise ValueError(
             f"times = {times!r}, programmings = {programmings!r}: give at least one time and one "
@@ -126,12 +130,13 @@ def evaluate(
         held.require_time(max(after))
     for time in after:
         require_age(arrays, time)
-    apart = prepare is not None or bool(arrays)
+    apart = prepare is not None or bool(arrays) or _reads_pulsed_arrays(model)
     gates = age_gates(model)
     shown = Shown(progress, chips * len(numbers) * len(after), "evaluations")
     values = np.empty((len(after), chips * len(numbers)))
-    with same_point_on_error(layers, arrays, gates):
+    with same_point_on_error(layers, arrays, gates) as before:
         count, samples = (1, None) if apart else _pass_size(model, batches, metric, memory)
+        before.restore_measured()
         for chip in range(chips):
             points = [(number, time) for number in numbers for time in after]
             found: list[float] = []
@@ -150,7 +155,7 @@ def evaluate(
             columns = slice(chip * len(numbers), (chip + 1) * len(numbers))
             values[:, columns] = np.array(found).reshape(len(numbers), len(after)).T
     if layers:
-        program(model, numbers[-1], chip=chips - 1)
+        program_others(layers, numbers[-1], chips - 1)
         HeldWeights.drift(layers, after[-1], 0)
     select_ages(gates, after[-1:], 1)
     name = metric if isinstance(metric, str) else getattr(metric, "__name__", "metric")
@@ -173,6 +178,16 @@ def _require(
     require_share("memory", memory)
 
 
+def _reads_pulsed_arrays(model: nn.Module) -> bool:
+    """Whether reads of arrays that pulses train have noise, which the number of a row chooses."""
+    configs: list[Any] = [
+        layer.config
+        for layer in model.modules()
+        if isinstance(layer, AnalogModule) and not isinstance(layer.held, HeldWeights)
+    ]
+    return not all(config.forward.is_perfect for config in configs)
+
+
 def _numbers(programmings: object) -> list[int]:
     """Returns the numbers of the programmings."""
     if is_whole(programmings) and programmings >= 0:
@@ -190,6 +205,26 @@ def _numbers(programmings: object) -> list[int]:
                 f"programmings has {number!r}: give whole numbers from 0 to 2^47 - 1"
             )
     return [int(number) for number in numbers]
+
+
+def _of_measured(
+    layers: list[tuple[HeldWeights, nn.Parameter]], numbers: list[int], chips: int
+) -> list[int]:
+    """Returns the numbers of the programmings, of which measured conductances are one.
+
+    Raises:
+        ValueError: If there are others besides measured ones.
+    """
+    measured = measured_number(layers)
+    if measured is None:
+        return numbers
+    if chips > 1 or numbers not in ([0], [measured]):
+        raise ValueError(
+            f"conductances were measured (load_conductances), as programming {measured} of one "
+            "chip; write programmings=1 and chips=1, or simulate others after "
+            "pulsora.inference.unprogram(model)"
+        )
+    return [measured]
 
 
 def _pass_size(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -58,7 +59,7 @@ def program_points(
 
 def called(model: nn.Module, x: Any) -> Any:  # noqa: ANN401 - what the model gives
     """Returns the model's output for a batch; names of a mapping are arguments."""
-    return model(**x) if isinstance(x, dict) else model(x)
+    return model(**x) if isinstance(x, Mapping) else model(x)
 
 
 def why_one_by_one(model: nn.Module, x: Any) -> str | None:  # noqa: ANN401

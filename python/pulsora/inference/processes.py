@@ -22,10 +22,18 @@ def of_all(group: dist.ProcessGroup | None, make: Callable[[], _T]) -> list[_T]:
         make: Makes the part of this process. An error here is raised in all processes.
 
     Raises:
+        TypeError: For what is no group.
+        ValueError: In a process that the group does not have.
         RuntimeError: If another process failed.
     """
     if group is None:
         return [make()]
+    if not isinstance(group, dist.ProcessGroup):
+        raise TypeError(
+            f"group = {group!r}: give a process group, such as torch.distributed.group.WORLD"
+        )
+    if dist.get_rank(group) < 0:
+        raise ValueError("this process is none of the group; call in processes of the group alone")
     part: _T | None = None
     failure: Exception | None = None
     try:

@@ -6,27 +6,34 @@ import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
+
+from pulsora import _core
 from pulsora._internal.modules import require_module
 from pulsora._internal.times import seconds
 from pulsora.nn.base import AnalogModule
 from pulsora.nn.fused_encoders import unfuse
 from pulsora.nn.tiles.held_weights import HeldWeights
+from pulsora.nn.tiles.layer_names import described
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import nn
 
     from pulsora.nn.gates import TaskGate
     from pulsora.nn.tiles.tile_array import TileArray
     from pulsora.tile import Tile
-    from pulsora.tile.programming import ProgrammedPoint
 
 __all__ = [
     "drift",
     "drifting_parts",
     "held_layers",
+    "measured_number",
     "program",
+    "program_others",
     "programmed_tiles",
     "require_age",
     "retaining_arrays",
@@ -60,19 +67,42 @@ def program(model: _M, number: int = 0, *, chip: int = 0, time: float | str = 0.
         ValueError: If the model has no layer of InferenceConfig.
         ConfigError: For a bad number, and a time for which a noise model has no numbers; nothing
             has changed then.
-        InputError: If a weight is not finite; nothing is programmed then.
+        InputError: If a weight is not finite; nothing has changed then.
     """
-    after = seconds(time)
-    layers = held_layers(model)
-    zeros = sum(not weight.any() for _, weight in layers)
+    _program(held_layers(model), number, chip, seconds(time))
+    return model
+
+
+def program_others(layers: list[tuple[HeldWeights, nn.Parameter]], number: int, chip: int) -> None:
+    """Programs the layers that have no measured conductances."""
+    _program([each for each in layers if not each[0].is_measured], number, chip, 0.0)
+
+
+def _program(
+    layers: list[tuple[HeldWeights, nn.Parameter]], number: int, chip: int, time: float
+) -> None:
+    zeros = _zeros(layers) if layers else 0
     if zeros:
         which = "1 layer has" if zeros == 1 else f"{zeros} layers have"
         warnings.warn(
             f"{which} no weight but 0, programmed as zeros; write weights before program()",
-            stacklevel=2,
+            stacklevel=3,
         )
-    HeldWeights.program(layers, number, chip, after)
-    return model
+    HeldWeights.program(layers, number, chip, time)
+
+
+def _zeros(layers: list[tuple[HeldWeights, nn.Parameter]]) -> int:
+    """Returns the number of layers whose weights are all 0; InputError if some are not finite."""
+    ends = torch.stack([torch.stack(weight.aminmax()).float().cpu() for _, weight in layers])
+    for (held, weight), finite in zip(layers, ends.isfinite().all(1).tolist(), strict=True):
+        if not finite:
+            matrix = weight.detach().reshape(held.array.shape)
+            i, j = (~matrix.isfinite()).nonzero()[0].tolist()
+            raise _core.InputError(
+                f"{described(held.array)}: weights[{i}, {j}] is {matrix[i, j].item():g}; every "
+                "value must be finite (is the training diverging? lower the learning rate)"
+            )
+    return int((ends == 0.0).all(1).sum())
 
 
 def drift(model: _M, time: float | str, *, redraw: int = 0) -> _M:
@@ -105,38 +135,102 @@ def drift(model: _M, time: float | str, *, redraw: int = 0) -> _M:
     return model
 
 
+class _Before:
+    """The points of layers, arrays and gates, to which they can return."""
+
+    def __init__(
+        self,
+        layers: list[tuple[HeldWeights, nn.Parameter]],
+        arrays: Sequence[TileArray],
+        gates: Sequence[TaskGate],
+    ) -> None:
+        self._layers = [_PointOf(*layer) for layer in layers]
+        self._ages = [(array, *_age_of(array)) for array in arrays]
+        self._tasks = [(gate, gate.task.clone()) for gate in gates]
+
+    def restore_measured(self) -> None:
+        """Returns layers with measured conductances alone to where they were."""
+        for layer in self._layers:
+            if layer.measured is not None:
+                layer.restore()
+
+    def restore(self) -> None:
+        """Returns everything to where it was."""
+        for array, time, redraw in self._ages:
+            set_age([array], time, redraw)
+        for gate, task in self._tasks:
+            gate.select(task)
+        for layer in self._layers:
+            layer.restore()
+
+
+class _PointOf:
+    """The point of a layer, its correction, and how many samples it has read."""
+
+    def __init__(self, held: HeldWeights, weight: nn.Parameter) -> None:
+        self._held, self._weight = held, weight
+        self._is_stale = held.is_programmed and not held.is_current(weight)
+        is_here = held.is_programmed and not self._is_stale and held.points == 1
+        self._point = held.point if is_here else None
+        self._affine = held.affine
+        self._read = [tile._core.evaluated for tile in held.array]  # noqa: SLF001
+        self.measured: list[NDArray[np.float32]] | None = None
+        if is_here and held.is_measured:
+            arrays: list[Any] = [tile.programming for tile in held.array]
+            self.measured = [array.conductances("programmed") for array in arrays]
+
+    def restore(self) -> None:
+        held, point = self._held, self._point
+        if point is None:
+            held.unprogram(is_stale=self._is_stale)
+            return
+        if self.measured is not None:
+            held.program_measured(self._weight, self.measured, point.number)
+        else:
+            HeldWeights.program([(held, self._weight)], point.number, point.chip)
+        HeldWeights.drift([(held, self._weight)], point.time, point.redraw)
+        held.affine = self._affine
+        for tile, samples in zip(held.array, self._read, strict=True):
+            tile._core.evaluated = samples  # noqa: SLF001 - of this package
+
+
 @contextmanager
 def same_point_on_error(
     layers: list[tuple[HeldWeights, nn.Parameter]],
     arrays: Sequence[TileArray] = (),
     gates: Sequence[TaskGate] = (),
-) -> Iterator[None]:
+) -> Iterator[_Before]:
     """Returns layers, arrays and gates to where they were, if the block raises an error.
 
-    Layers that were not programmed, or with measured conductances, read their weights then. All
-    arrays of a layer get the age of its first.
+    Layers that were not programmed read their weights then, and those that were stale are refused
+    as before. All arrays of a layer get the age of its first.
     """
-    before = [(_point_of(*layer), layer[0].affine) for layer in layers]
-    reads = [[tile._core.evaluated for tile in held.array] for held, _ in layers]  # noqa: SLF001
-    ages = [_age_of(array) for array in arrays]
-    tasks = [gate.task.clone() for gate in gates]
+    before = _Before(layers, arrays, gates)
     try:
-        yield
+        yield before
     except BaseException:
-        for array, (time, redraw) in zip(arrays, ages, strict=True):
-            set_age([array], time, redraw)
-        for gate, task in zip(gates, tasks, strict=True):
-            gate.select(task)
-        for (held, weight), (point, affine), seen in zip(layers, before, reads, strict=True):
-            held.unprogram()
-            if point is None:
-                continue
-            HeldWeights.program([(held, weight)], point.number, point.chip)
-            HeldWeights.drift([(held, weight)], point.time, point.redraw)
-            held.affine = affine
-            for tile, samples in zip(held.array, seen, strict=True):
-                tile._core.evaluated = samples  # noqa: SLF001 - of this package
+        before.restore()
         raise
+
+
+def measured_number(layers: list[tuple[HeldWeights, nn.Parameter]]) -> int | None:
+    """Returns the number of the programming of measured conductances; None if there are none.
+
+    Raises:
+        ValueError: If layers have measured conductances of different programmings.
+        StateError: If weights changed since.
+    """
+    numbers = set()
+    for held, weight in layers:
+        if held.is_measured:
+            held.require_current(weight)
+            numbers.add(held.point.number)
+    if len(numbers) > 1:
+        raise ValueError(
+            f"layers have measured conductances of the programmings {sorted(numbers)}; load those "
+            "of one chip, by load_conductances(model, folder, number=...)"
+        )
+    return next(iter(numbers), None)
 
 
 def _age_of(array: TileArray) -> tuple[float, int]:
@@ -144,14 +238,6 @@ def _age_of(array: TileArray) -> tuple[float, int]:
     retention: Any = next(iter(array)).retention
     age = next(iter(retention.ages.values()))
     return age.time, age.redraw
-
-
-def _point_of(held: HeldWeights, weight: nn.Parameter) -> ProgrammedPoint | None:
-    """Returns the point of a layer, if the same programming can be made again."""
-    tile = next(iter(held.array)).programming
-    if tile is None or not held.is_programmed or not held.is_current(weight):
-        return None
-    return None if tile.is_measured or held.points > 1 else tile.point
 
 
 def drifting_parts(

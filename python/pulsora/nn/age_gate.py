@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,7 +12,7 @@ from pulsora._internal.times import listed, seconds
 from pulsora.nn.gates import TaskGate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor, nn
 
@@ -23,7 +23,7 @@ class AgeGate(TaskGate):
     """A gate that selects the adapter of the age that is nearest in ln(t + 1 s).
 
     A bank of adapters is a pool with one adapter for each age of a drifting array.
-    `pulsora.inference.select_age(model, time)` sets the age.
+    `pulsora.inference.select_age(model, time)` sets the age. States hold which adapter is selected.
 
     Args:
         ages: Seconds since the end of programming, or texts such as "1 day" (`seconds`), ascending;
@@ -51,6 +51,23 @@ class AgeGate(TaskGate):
         """Returns the number of the adapter whose age is nearest to a time in s."""
         logs = torch.log1p(self.ages.double().cpu())
         return int((logs - math.log1p(time)).abs().argmin())
+
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self.task.ndim == 0:
+            destination[f"{prefix}task"] = self.task.detach().clone()
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        ours = dict(state_dict)
+        chosen = ours.pop(f"{prefix}task", None)  # not in states of earlier versions
+        super()._load_from_state_dict(ours, prefix, *args)
+        error_msgs: list[str] = args[-1]
+        try:
+            self.select(0 if chosen is None else chosen)
+        except (TypeError, ValueError) as error:
+            error_msgs.append(f"{prefix}task: {error}")
 
     def extra_repr(self) -> str:
         """Returns the text between the brackets of `print(gate)`."""

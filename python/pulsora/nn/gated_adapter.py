@@ -15,7 +15,7 @@ from pulsora.lowrank import gated_low_rank_linear
 from pulsora.nn.adapter_init import balanced, cell_scale, error_of, matched_gauge
 from pulsora.nn.autograd.readonly_weight import WeightCopy, base_weight
 from pulsora.nn.base import AnalogModule
-from pulsora.nn.gates import ConstantGate, Gate
+from pulsora.nn.gates import ConstantGate, TaskGate
 from pulsora.nn.linear import AnalogLinear
 from pulsora.nn.low_rank_update import named_conv1d, plain_linear, with_update
 from pulsora.nn.tiled_module import WeightElsewhere
@@ -116,11 +116,11 @@ class GatedAdapter(WeightElsewhere):
                     f"adapters = {adapters} must divide the rank of the adapters in the tiles, "
                     f"{self.rank * adapters + rest}"
                 )
-            self._require_count(self.gate)
+            self._require_gate()
             return
         require_at_least("rank", rank, 1)
         self.rank = rank
-        self._require_count(self.gate)
+        self._require_gate()
         if seed is None:
             seed = drawn_seed()
         if config is None:
@@ -241,20 +241,22 @@ class GatedAdapter(WeightElsewhere):
             return codes if codes.ndim else codes[None]
         if count == self.adapters:
             return codes.repeat_interleave(self.rank, -1)
-        raise self._other_count(count)
-
-    def _require_count(self, gate: nn.Module | None) -> None:
-        """Raises ValueError if a gate is known to give another number of weights."""
-        count = gate.count if isinstance(gate, Gate) else None
-        if count is not None and count not in {1, self.adapters, self.components}:
-            raise self._other_count(count)
-
-    def _other_count(self, count: int) -> ValueError:
-        return ValueError(
+        raise ValueError(
             f"the gate gives {count} weights for each sample; this adapter takes 1, "
             f"{self.adapters} (one for each adapter of the pool) or {self.components} (one for "
             "each component)"
         )
+
+    def _require_gate(self) -> None:
+        """Raises ValueError if the gate is known to give another number of weights."""
+        gate = self.gate
+        if isinstance(gate, ConstantGate) and type(gate).forward is ConstantGate.forward:
+            self._per_component(gate.weights)
+        if isinstance(gate, TaskGate) and gate.tasks != self.adapters:
+            raise ValueError(
+                f"the gate selects one of {gate.tasks} adapters, and the pool has {self.adapters}; "
+                f"write adapters={gate.tasks}"
+            )
 
     def factors(self) -> tuple[Tensor, Tensor]:
         """Copies A [out_features, components] and B [components, in_features], without noise.

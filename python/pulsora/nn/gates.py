@@ -25,11 +25,6 @@ class Gate(nn.Module):
     or the number of components. Gradients flow into it.
     """
 
-    @property
-    def count(self) -> int | None:
-        """Number of weights for each sample; None if the gate does not know it before a read."""
-        return None
-
     def forward(self, x: Tensor) -> Tensor:
         """Returns the weights for x [..., in_features]."""
         raise NotImplementedError
@@ -53,11 +48,6 @@ class ConstantGate(Gate):
         if torch.as_tensor(weights).ndim > 1 or not len(values) or not values.isfinite().all():
             raise ValueError(f"weights = {weights!r}: give a number, or a row of finite numbers")
         self.register_buffer("weights", values)
-
-    @property
-    def count(self) -> int:
-        """Number of weights."""
-        return len(self.weights)
 
     def forward(self, x: Tensor) -> Tensor:  # noqa: ARG002 - gates are called with x
         """Returns the weights [1], [adapters] or [components]."""
@@ -89,11 +79,6 @@ class TaskGate(Gate):
         require_at_least("tasks", tasks, 1)
         self.tasks = int(tasks)
         self.register_buffer("task", torch.zeros((), dtype=torch.long), persistent=False)
-
-    @property
-    def count(self) -> int:
-        """Number of weights for each sample: one for each task."""
-        return self.tasks
 
     def select(self, task: int | Tensor) -> None:
         """Sets the task for the next calls.
@@ -175,11 +160,6 @@ class LearnedGate(Gate):
         self.inner_bias = nn.Parameter(first.bias.detach())
         self.outer = nn.Parameter(torch.zeros(weights, hidden))
 
-    @property
-    def count(self) -> int:
-        """Number of weights for each sample."""
-        return len(self.outer)
-
     def forward(self, x: Tensor) -> Tensor:
         """Returns the weights [..., weights], between 0 and 2."""
         inner, bias, outer = (
@@ -212,11 +192,6 @@ class MixtureGate(Gate):
         require_at_least("adapters", adapters, 1)
         begin = 1.0 / adapters if start is None else float(start)
         self.coefficients = nn.Parameter(torch.full((adapters,), begin))
-
-    @property
-    def count(self) -> int:
-        """Number of weights: one for each adapter."""
-        return len(self.coefficients)
 
     def forward(self, x: Tensor) -> Tensor:
         """Returns the coefficients [adapters]."""

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["ProgrammedPoint", "Programming", "programming_of"]
 
 
+# Largest measured conductances beyond these multiples of g_max have another unit.
+_LEAST, _MOST = 1e-3, 10.0
+
+
 class ProgrammedPoint(NamedTuple):
     """The state of a programmed array: which programming, and when it is read."""
 
@@ -80,7 +84,8 @@ class Programming:
 
         Raises:
             ConfigError: For a bad number, and for cells with a reference column.
-            InputError: For another shape, and for conductances that are negative or not finite.
+            InputError: For another shape, for conductances that are negative or not finite, and
+                unless the largest lies between a thousandth of g_max and ten times g_max, or is 0.
                 Nothing has changed then.
         """
         values = np.asarray(conductances, dtype=np.float32)
@@ -90,7 +95,18 @@ class Programming:
                 f"conductances have shape {list(values.shape)}; give {list(shape)}: outputs, "
                 "inputs, devices of a cell"
             )
+        self.require_measured(values)
         self._core.program_measured(values.reshape(-1, shape[2]), number)
+
+    def require_measured(self, conductances: NDArray[np.float32]) -> None:
+        """Raises InputError for measured conductances that are not in uS, or of other devices."""
+        g_max: float = self._core.config()["noise_model"]["g_max"]
+        largest = float(conductances.max(initial=0.0))
+        if largest > _MOST * g_max or 0.0 < largest < _LEAST * g_max:
+            raise _core.InputError(
+                f"the largest of the conductances is {largest:g}, and g_max of the noise model is "
+                f"{g_max:g} uS; give uS (not siemens), and the g_max of these devices"
+            )
 
     def drift(self, time: float, *, redraw: int = 0) -> None:
         """Lets reads see the array `time` seconds after programming, whatever they saw before.

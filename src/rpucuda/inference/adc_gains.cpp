@@ -21,6 +21,11 @@ void InferenceDevice::setAdcGains(const Context &context, const std::vector<floa
   detail::copyFromHost(context, taken.data(), gains.data(), taken.bytes());
   gains_ = std::move(taken);
   useGains();
+  if (status_ != Status::Programmed) return;
+  // One-hot reads have the gains, too: compensation compares with a reference that was read so.
+  points_.clear();
+  realiseFirst(context, point_);
+  setVariances(cellVariance());
 }
 
 std::vector<float> InferenceDevice::adcGains(const Context &context) const {

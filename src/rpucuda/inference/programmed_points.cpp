@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "core/backend.h"
 #include "inference/functors.h"
 #include "inference/inference_device.h"
@@ -27,7 +29,12 @@ void InferenceDevice::programMany(const Context &context,
   many_.reserve(context, count * numbers);
   manyFactors_.reserve(context, count * dSize_);
   if (isWindowed()) manyVariances_.reserve(context, count * numbers);
-  measured_ = {};
+  const auto isOfProgramming = [&](const ProgrammedPoint &point) {
+    return point.number == point_.number && point.chip == point_.chip;
+  };
+  const bool keepsMeasured = status_ == Status::Programmed && isMeasured() &&
+                             std::all_of(points.begin(), points.end(), isOfProgramming);
+  if (!keepsMeasured) measured_ = {};
   for (int64_t r = 0; r < count;) {
     const ProgrammedPoint &first = points[static_cast<size_t>(r)];
     startProgramming(context, first.number, first.chip);

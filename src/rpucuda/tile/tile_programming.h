@@ -33,7 +33,8 @@ class TileProgramming final {
   bool isMeasured() const { return array_.isMeasured(); }
   /// Programs the weights as at several points of one chip: forward reads of R m rows then see
   /// point r in rows r m to (r + 1) m, as if drift() had led there before these m rows were read.
-  /// All else sees the last point, until program(), drift() or unprogram() is called.
+  /// All else sees the last point, until program(), drift() or unprogram() is called. Conductances
+  /// that were measured stay, if all points are of their programming.
   void programMany(const std::vector<ProgrammedPoint> &points);
   /// The errors of drift(); nothing changes.
   void requireDrift(double time) const { array_.requireDrift(time); }

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from pulsora.nn.tiles.held_weights import gradient_of, version_of
+from pulsora.nn.tiles.group_products import gradient_of
+from pulsora.nn.tiles.held_weights import version_of
 from pulsora.nn.tiles.layer_names import named_errors
 from pulsora.nn.tiles.tile_read import parameter_for_tile
 

@@ -9,6 +9,7 @@ import torch
 
 from pulsora import _core
 from pulsora._internal.checks import is_whole
+from pulsora.nn.tiles.group_products import gradient_of, product_of
 from pulsora.nn.tiles.layer_names import described, named_errors
 from pulsora.nn.tiles.tile_read import for_tile, parameter_for_tile, require_whole
 
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
 
     from pulsora.nn.tiles.tile_array import TileArray
     from pulsora.nn.tiles.tile_read import ReadPosition
+    from pulsora.tile.programming import ProgrammedPoint
 
 __all__ = [
     "HeldWeights",
-    "gradient_of",
     "layers_with_held_weights",
     "require_number",
     "version_of",
@@ -82,6 +83,19 @@ class HeldWeights:
     def is_programmed(self) -> bool:
         """Whether reads see a programmed array."""
         return next(iter(self.array))._core.is_programmed  # noqa: SLF001 - of this package
+
+    @property
+    def point(self) -> ProgrammedPoint:
+        """The point of the programmed array."""
+        programming: Any = next(iter(self.array)).programming
+        point: ProgrammedPoint = programming.point
+        return point
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the programmed conductances were measured."""
+        programming: Any = next(iter(self.array)).programming
+        return bool(programming.is_measured)
 
     def write(self, weight: Tensor) -> None:
         """Writes the values of the parameter to the tiles."""
@@ -186,9 +200,13 @@ class HeldWeights:
     def program_many(self, weight: Tensor, points: list[tuple[int, float]], chip: int) -> None:
         """Programs the weights as at several points of a chip: numbers of programmings and times.
 
-        Reads of R m rows, for R points, then see point r in rows r m to (r + 1) m.
+        Reads of R m rows, for R points, then see point r in rows r m to (r + 1) m. Measured
+        conductances stay, if all points are of their programming.
         """
-        self._prepare_programming(weight)
+        if self.is_measured and {number for number, _ in points} == {self.point.number}:
+            self.affine = None
+        else:
+            self._prepare_programming(weight)
         for tile in self.array:
             tile._core.program_many(points, chip)  # noqa: SLF001 - of this package
         self.points = len(points)
@@ -209,10 +227,10 @@ class HeldWeights:
         self.write(weight)
         self._was_programmed = False
 
-    def unprogram(self) -> None:
-        """Returns to reads of the weights."""
+    def unprogram(self, *, is_stale: bool = False) -> None:
+        """Returns to reads of the weights, which are refused in evaluations of a stale array."""
         self._unprogram()
-        self._was_programmed = False
+        self._was_programmed = is_stale
 
     def require_time(self, time: float) -> None:
         """Raises ConfigError for a time for which the noise model has no numbers."""
@@ -233,14 +251,18 @@ class HeldWeights:
         if self._was_programmed or (self.is_programmed and not self.is_current(weight)):
             raise self._stale()
 
-    def require_drift(self, weight: Tensor, time: float) -> None:
-        """The errors of drift(); nothing changes."""
-        self.require_current(weight)
+    def require_programmed(self) -> None:
+        """Raises StateError if nothing is programmed."""
         if not self.is_programmed:
             raise _core.StateError(
                 f"nothing is programmed in {described(self.array)}; program the weights first, by "
                 "pulsora.program(model)"
             )
+
+    def require_drift(self, weight: Tensor, time: float) -> None:
+        """The errors of drift(); nothing changes."""
+        self.require_current(weight)
+        self.require_programmed()
         for tile in self.array:
             tile._core.require_drift(time)  # noqa: SLF001 - of this package
 
@@ -279,12 +301,7 @@ class HeldWeights:
 
     def product(self, x: Tensor, weight: Tensor) -> Tensor:
         """Returns the exact product W x of each group, [m, out_features]."""
-        groups = self.array.groups
-        matrix = weight.detach().reshape(self.array.shape).float()
-        if groups == 1:
-            return x @ matrix.t()
-        blocks = matrix.reshape(groups, -1, matrix.shape[1])
-        return torch.einsum("mgc,grc->mgr", x.reshape(len(x), groups, -1), blocks).flatten(1)
+        return product_of(self.array, x, weight)
 
     def gradient(self, x: Tensor, d: Tensor) -> Tensor:
         """Returns d^T x [out_features, in_features], of each group for itself."""
@@ -320,7 +337,8 @@ class HeldWeights:
             )
         self.array.load_state_tensors(tiles)
         self.points = 1
-        self.affine = None if affine is None else affine.detach().to(self.array.device, copy=True)
+        with torch.inference_mode(mode=False):  # a correction that trainings may use
+            self.affine = None if affine is None else affine.to(self.array.device, copy=True)
 
     def _unprogram(self) -> None:
         self.points = 1
@@ -368,14 +386,3 @@ def version_of(weight: Tensor) -> tuple[int, int]:
     """
     version = -1 if weight.is_inference() else weight._version  # noqa: SLF001 - counts writes
     return weight.data_ptr(), version
-
-
-def gradient_of(array: TileArray, x: Tensor, d: Tensor) -> Tensor:
-    """Returns d^T x [out_features, in_features] of the tiles, of each group for itself."""
-    groups = array.groups
-    if groups == 1:
-        return d.t() @ x
-    blocks = torch.einsum(
-        "mgr,mgc->grc", d.reshape(len(d), groups, -1), x.reshape(len(x), groups, -1)
-    )
-    return blocks.reshape(array.shape)

@@ -143,8 +143,12 @@ def _calibrated(config: TileConfig, saved: TileConfig) -> TileConfig:
     if not (isinstance(config, InferenceConfig) and isinstance(saved, InferenceConfig)):
         return config
     own, theirs = config.forward, saved.forward
-    is_calibrated = theirs.noise_management in {own.noise_management, "constant"} and (
-        theirs.bound_management in {own.bound_management, "none"}
+    # Either may be calibrated: a state of before is loaded into a model that is.
+    is_calibrated = "constant" in {own.noise_management, theirs.noise_management} or (
+        own.noise_management == theirs.noise_management
+    )
+    is_calibrated &= "none" in {own.bound_management, theirs.bound_management} or (
+        own.bound_management == theirs.bound_management
     )
     found = {name: getattr(theirs, name) for name in CALIBRATED if is_calibrated}
     return config.replace(forward=own.replace(**found))

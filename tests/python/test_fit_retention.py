@@ -313,3 +313,25 @@ def test_many_readings_at_zero_are_warned_of(law: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         pl.fit.retention(made, law=law, g_max=25.0)
+
+
+def test_cells_that_the_power_law_leaves_out_are_named() -> None:
+    columns = made_readings(pl.noise_models.PowerLaw(g_max=25.0, **POWER), 60, 3)
+    columns["conductance"][:3] = 0.0
+    found = pl.fit.retention(columns, law="power_law", g_max=25.0)
+    assert "\n3 cells have readings that are not positive: left out\n" in str(found)
+
+
+def test_cells_may_have_names() -> None:
+    columns: dict[str, Any] = made_readings(pl.noise_models.PowerLaw(g_max=25.0, **POWER), 40, 3)
+    named = columns | {"cell": [f"chip {number:g}" for number in columns["cell"]]}
+    found, other = (pl.fit.retention(each, law="power_law") for each in (columns, named))
+    assert other.values == pytest.approx(found.values, rel=1e-6)
+    for wrong, said in (
+        ({"g_max": "25"}, "g_max = '25': give a positive number"),
+        ({"t_0": "1 s"}, "t_0 = '1 s': give a positive number"),
+        ({"held_out": "a"}, "held_out = 'a'"),
+        ({"held_out": 1.0}, "held_out = 1.0: give a share below 1"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            pl.fit.retention(columns, **wrong)

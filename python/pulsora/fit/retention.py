@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from pulsora._internal.checks import require_positive_real, require_share
 from pulsora._internal.text_tables import aligned
 from pulsora.fit.retention_laws import FEWEST_POSITIVE, LAWS, OWN_START, Setting, has_logarithms
 from pulsora.fit.retention_readings import cells_of
@@ -72,6 +73,8 @@ class RetentionFit:
         ]
         laws = ", ".join(f"{law} {value:.4f}" for law, value in self.likelihoods.items())
         notes = [f"{law} was not fitted: {problem}" for law, problem in self.problems.items()]
+        if self.left_out and self.law in OWN_START:
+            notes.append(f"{self.left_out} cells have readings that are not positive: left out")
         if not self.targets_given:
             notes.append("without targets, the programming error is not told")
         head = f"{self.law}: log density of a held-out reading: {laws}"
@@ -141,6 +144,8 @@ def retention(
     _require_settings(law, t_0, t_read, held_out)
     cells, known = cells_of(readings)
     largest = max(each.target for each in cells)
+    if g_max is not None:
+        require_positive_real("g_max", g_max)
     if g_max is not None and not g_max >= largest:
         raise ValueError(f"g_max = {g_max}, and a target is {largest} uS")
     if not known and law not in {"auto", *OWN_START}:
@@ -197,11 +202,11 @@ def _warn_of_zeros(cells: Sequence[Cells]) -> None:
 def _require_settings(law: str, t_0: float, t_read: float, held_out: float) -> None:
     if law != "auto" and law not in LAWS:
         raise ValueError(f"law = {law!r}: write 'auto', {', '.join(map(repr, LAWS))}")
-    if not 0.0 < held_out < 1.0:
-        raise ValueError(f"held_out = {held_out}: give a share between 0 and 1")
-    for name, value in (("t_0", t_0), ("t_read", t_read)):
-        if not (value > 0.0 and math.isfinite(value)):
-            raise ValueError(f"{name} = {value}: give a positive number of seconds")
+    require_share("held_out", held_out)
+    if held_out == 1.0:
+        raise ValueError("held_out = 1.0: give a share below 1, so that cells are left to fit")
+    require_positive_real("t_0", t_0)
+    require_positive_real("t_read", t_read)
 
 
 def _fitted(

@@ -64,8 +64,11 @@ def _column(columns: Mapping[str, ArrayLike], name: str) -> _Array:
         raise ValueError(
             f"readings have no column {name!r}; give {', '.join(_COLUMNS)}, and {_TARGET} if known"
         )
+    given = np.asarray(columns[name]).ravel()
+    if name == "cell" and given.dtype.kind in "UO":  # names of cells, as in files
+        return np.unique(given.astype(str), return_inverse=True)[1].astype(np.float64)
     try:
-        values = np.asarray(columns[name], dtype=np.float64).ravel()
+        values = given.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must be a list of numbers: {error}") from error
     if not np.isfinite(values).all():

@@ -319,7 +319,10 @@ def _require_inputs(name: str, count: Tensor) -> None:
 
 
 def _not_finite(name: str) -> str:
-    return f"layer '{name}' got inputs that are not finite; leave these out"
+    return (
+        f"layer '{name}' got inputs that are not finite; look at the batches, and at the weights "
+        "of the layers before it"
+    )
 
 
 def _no_inputs(name: str) -> str:

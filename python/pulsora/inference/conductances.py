@@ -261,29 +261,33 @@ def _measured(
         held.write(layer.carrier)
     values = []
     for tile_name, _, _, tile in _tiles(layer):
-        where = f"{name}/{tile_name}"
-        shape = (tile.d_size, tile.x_size, tile._core.conductance_devices)  # noqa: SLF001
-        g, scale = tensors.get(where), tensors.get(f"{where}/scale")
-        if g is None or scale is None or g.shape != shape or scale.shape != shape[:1]:
-            raise ValueError(
-                f"tensor '{where}' has the shape {_shape(g)}, and its scale {_shape(scale)}; "
-                f"expected {list(shape)} and {list(shape[:1])}; copy the tensors' shapes of "
-                "save_conductances()"
-            )
-        if g.dtype != np.float32 or not np.isfinite(g).all() or (g < 0.0).any():
-            raise ValueError(f"tensor '{where}' must hold float32 numbers of uS, finite and >= 0")
-        try:
-            tile.programming.require_measured(g)
-        except _core.InputError as error:
-            raise ValueError(f"tensor '{where}': {error}") from None
-        wanted = np.array(tile.programming.scales, np.float32)
-        if not np.allclose(scale, wanted, rtol=1e-4):
-            raise ValueError(
-                f"tensor '{where}/scale' is not that of the model's weights; load conductances "
-                "into the model whose weights they were made from"
-            )
-        values.append(g)
+        values.append(_conductances_of(tile, f"{name}/{tile_name}", tensors))
     return values
+
+
+def _conductances_of(tile: Any, where: str, tensors: dict[str, np.ndarray]) -> np.ndarray:  # noqa: ANN401
+    """Returns the checked conductances of a tile."""
+    shape = (tile.d_size, tile.x_size, tile._core.conductance_devices)  # noqa: SLF001
+    g, scale = tensors.get(where), tensors.get(f"{where}/scale")
+    if g is None or scale is None or g.shape != shape or scale.shape != shape[:1]:
+        raise ValueError(
+            f"tensor '{where}' has the shape {_shape(g)}, and its scale {_shape(scale)}; "
+            f"expected {list(shape)} and {list(shape[:1])}; copy the tensors' shapes of "
+            "save_conductances()"
+        )
+    if g.dtype != np.float32 or not np.isfinite(g).all() or (g < 0.0).any():
+        raise ValueError(f"tensor '{where}' must hold float32 numbers of uS, finite and >= 0")
+    try:
+        tile.programming.require_measured(g)
+    except _core.InputError as error:
+        raise ValueError(f"tensor '{where}': {error}") from None
+    wanted = np.array(tile.programming.scales, np.float32)
+    if not np.allclose(scale, wanted, rtol=1e-4):
+        raise ValueError(
+            f"tensor '{where}/scale' is not that of the model's weights; load conductances "
+            "into the model whose weights they were made from"
+        )
+    return g
 
 
 def _shape(tensor: np.ndarray | None) -> str:

@@ -9,7 +9,16 @@ struct Hermes : PowerLawOf<Hermes> {
   static constexpr const char *kName = "Hermes";
   static constexpr const char *kDoc =
       "Phase-change memory of the Hermes chip (Le Gallo et al., Nat. Electron. 6:680, 2023), with "
-      "one or two devices for each conductance; curves of AIHWKit's model of that name.";
+      "one or two devices for each conductance; curves of AIHWKit's model of that name. With g = "
+      "G / g_max, of two devices: sigma = (0.166 + 4.718 g - 8.481 g^2 + 4.690 g^3) g_max / 20.7 "
+      "uS; mean of nu clip(-0.0387 ln g - 0.0182, 0.072, 0.13) below g = 0.0945, then 0.0736 - "
+      "0.0126 g - 0.0436 g^2; its standard deviation clip(-0.0117 ln g - 0.0057, 0.0091, 0.04) "
+      "below 0.3055, then 0.0073 + 0.0093 g - 0.0118 g^2; read noise Q = clip(-0.0117 ln g - "
+      "0.0069, 0.015, 0.04) below 0.16, then 0.0123 + 0.0211 g - 0.0280 g^2 + 0.0069 g^3. Of one: "
+      "sigma = (0.158 + 2.324 g - 2.163 g^2 + 0.688 g^3) g_max / 10.35; the same mean; "
+      "clip(-0.0120 ln g - 0.0023, 0.0124, 0.04) below 0.3039, then 0.0104 + 0.0116 g - 0.0165 "
+      "g^2; clip(-0.0078 ln g + 0.0038, 0.0179, 0.04) below 0.1591, then 0.0088 + 0.0768 g - "
+      "0.1352 g^2 + 0.0664 g^3.";
 
   /// The curves of one arrangement of devices.
   struct Curves {

@@ -10,7 +10,9 @@ struct ReRamWan2022 : ShiftOf<ReRamWan2022> {
   static constexpr const char *kDoc =
       "Resistive memory of the NeuRRAM chip (Wan et al., Nature 608:504, 2022): the relaxation of "
       "its conductance 1 s, one day and two days after programming. Standard deviations were "
-      "measured at 40 uS and scale with g_max.";
+      "measured at 40 uS and scale with g_max: with g = G / g_max, g_max / 40 times 0.348 + 16.030 "
+      "g - 43.853 g^2 + 45.393 g^3 - 16.815 g^4, then 0.701 + 22.086 g - 50.773 g^2 + 47.095 g^3 - "
+      "16.458 g^4, then 0.782 + 20.274 g - 43.507 g^2 + 37.062 g^3 - 11.934 g^4 uS.";
 
   struct Params : ShiftParams {
     static constexpr const char *kName = "ReRamWan2022";

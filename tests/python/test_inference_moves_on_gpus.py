@@ -1,4 +1,4 @@
-"""What a programmed layer has beside its tiles moves between a CPU and a GPU with it."""
+"""Corrections and measured conductances of programmed layers, on a CPU and on a GPU."""
 
 from __future__ import annotations
 

@@ -265,7 +265,11 @@ def _measured(
     return values
 
 
-def _conductances_of(tile: Any, where: str, tensors: dict[str, np.ndarray]) -> np.ndarray:  # noqa: ANN401
+def _conductances_of(
+    tile: Any,  # noqa: ANN401 - of programmed arrays
+    where: str,
+    tensors: dict[str, np.ndarray],
+) -> np.ndarray:
     """Returns the checked conductances of a tile."""
     shape = (tile.d_size, tile.x_size, tile._core.conductance_devices)  # noqa: SLF001
     g, scale = tensors.get(where), tensors.get(f"{where}/scale")

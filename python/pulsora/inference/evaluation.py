@@ -77,8 +77,8 @@ def evaluate(
     Measured conductances (`load_conductances`) are one programming, which stays: programmings=1.
 
     Pulsed arrays with a `retention=` are read at each time after their last pulse, with the number
-    of the programming as that of the reading (`redraw`). A model may have such arrays alone. A model
-    with pulsed arrays is read one realisation at a time.
+    of the programming as that of the reading (`redraw`). A model may have such arrays alone. Models
+    with pulsed arrays are read one realisation at a time.
 
     Args:
         model: A model in eval() with layers of InferenceConfig, or arrays with a retention.

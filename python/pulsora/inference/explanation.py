@@ -80,12 +80,13 @@ def explain(
 ) -> ErrorReport:
     """Measures the error of each layer by its source, and names what would help.
 
-    Every layer gets inputs that it has in the exact model, 512 of all its reads at most. Its outputs are compared with the
-    exact ones while one source is switched on at a time, with the random numbers that it has in the
-    programmed model, so that errors of several sources add up as squares do where they are
-    independent. The model itself is not programmed, and does not change. Measured conductances
-    (`load_conductances`) are the programming of their layer, whatever number is given. Gains of ADCs
-    are those of the model, and its corrections (`fit_affine`) count in `totals` at its own point.
+    Every layer gets inputs that it has in the exact model, 512 of all its reads at most. Its
+    outputs are compared with the exact ones while one source is switched on at a time, with the
+    random numbers that it has in the programmed model, so that errors of several sources add up as
+    squares do where they are independent. The model itself is not programmed, and does not change.
+    Measured conductances (`load_conductances`) are the programming of their layer, whatever number
+    is given. Gains of ADCs are those of the model, and its corrections (`fit_affine`) count in
+    `totals` at its own point.
 
     Args:
         model: A model in eval() with layers of InferenceConfig.

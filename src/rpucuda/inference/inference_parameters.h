@@ -323,7 +323,7 @@ struct InferenceParams : CompoundBase {
       c.require(std::abs(tableDifference(i) - whole * table_w.values[i]) <= 1e-4f,
                 c.path("table_g"), " does not give weights back: at ", c.path("table_w"), " = ",
                 table_w.values[i], " the devices differ by ", tableDifference(i), ", but need ",
-                whole * table_w.values[i], "; give devices that differ in proportion to the weight");
+                whole * table_w.values[i], "; let them differ in proportion to the weight");
   }
   template <class Check>
   void checkWrite(const Check &c) const {

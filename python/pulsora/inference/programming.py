@@ -15,6 +15,7 @@ from pulsora.nn.base import AnalogModule
 from pulsora.nn.fused_encoders import unfuse
 from pulsora.nn.tiles.held_weights import HeldWeights
 from pulsora.nn.tiles.layer_names import described
+from pulsora.nn.tiles.tile_read import require_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -93,6 +94,8 @@ def _program(
 
 def _zeros(layers: list[tuple[HeldWeights, nn.Parameter]]) -> int:
     """Returns the number of layers whose weights are all 0; InputError if some are not finite."""
+    for _, weight in layers:
+        require_whole(weight)
     ends = torch.stack([torch.stack(weight.aminmax()).float().cpu() for _, weight in layers])
     for (held, weight), finite in zip(layers, ends.isfinite().all(1).tolist(), strict=True):
         if not finite:

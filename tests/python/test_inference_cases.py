@@ -167,7 +167,7 @@ def test_a_recorded_table_that_does_not_invert_is_refused() -> None:
     table_g = [*(up / 25.0), *(down / 25.0)]
     with pytest.raises(pl.ConfigError) as refusal:
         pl.InferenceConfig(cell="table", table_w=nodes.tolist(), table_g=table_g)
-    reason = "table_w = -0.5 the devices differ by -0.400000006, but need -0.5; let them differ in proportion to"
+    reason = "table_w = -0.5 the devices differ by -0.400000006, but need -0.5; let them"
     assert reason in str(refusal.value)
     straight = np.maximum(nodes, 0.0)  # the same nodes with a difference that is the weight
     pl.InferenceConfig(cell="table", table_w=nodes.tolist(), table_g=[*straight, *straight[::-1]])

@@ -9,7 +9,7 @@ from pulsora.config import InferenceConfig
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["DIGITS", "Variant", "variants"]
+__all__ = ["Variant", "variants"]
 
 _WIRES = ("wires", "wire_r_in", "wire_r_out", "wire_g_max", "wire_sweeps")
 
@@ -87,7 +87,6 @@ _SCALES = ("prog_noise_scale", "drift_scale", "read_noise_scale")
 _IN_BITS = ("bit_serial", "bit_serial_analog_sum")
 _LEVELS = ("mv_type", "input_slice_bits", "inp_bound", "inp_res")
 _WRITING = ("write", "device", "write_tolerance", "write_rounds", "write_max_pulses")
-DIGITS = "digits of weights"
 _PAIRS = "more devices a weight (cell='pairs'), or training with modifier='noise_model'"
 
 
@@ -109,11 +108,9 @@ class Variant(NamedTuple):
 def variants(config: InferenceConfig) -> Iterator[Variant]:
     """Yields each source of errors of a configuration."""
     still = _still(config)
-    if config.cell == "slices":
-        yield Variant(DIGITS, still, "more weight_bits", is_programmed=True)
-        digits = still
-    else:
-        digits = None
+    digits = still if config.cell == "slices" else None
+    if digits is not None:
+        yield Variant("digits of weights", digits, "more weight_bits", is_programmed=True)
     for each in _of_devices(config, still):
         yield each._replace(baseline=digits)
     if not config.forward.is_perfect:

@@ -69,6 +69,17 @@ def test_stale_arrays_are_not_looked_at(call: Callable[[Any, Any], object]) -> N
         call(model, [X])
 
 
+def test_a_refused_evaluation_leaves_a_stale_layer_refused() -> None:
+    model = pl.program(model_of())
+    with torch.no_grad():
+        model[2].weight += 1.0
+    for _ in range(2):
+        with pytest.raises(pl.StateError, match="program"):
+            model(X)
+        with pytest.raises(ValueError, match="metric gave"):
+            pl.inference.evaluate(model, [(X, X)], metric=lambda *_: 1.0)  # type: ignore[arg-type]
+
+
 def test_conductances_belong_to_the_weights_as_they_are(tmp_path: Path) -> None:
     pytest.importorskip("safetensors")
     model = pl.program(model_of())
@@ -196,7 +207,7 @@ def test_a_state_of_a_bank_has_the_adapter_that_is_selected() -> None:
     assert torch.equal(other(X), model(X))
     del state["0.gate.task"], state["2.gate.task"]  # as in earlier versions
     other.load_state_dict(state)
-    assert int(other[0].gate.task) == 0
+    assert int(other[0].gate.task) == 1  # as it was
     with pytest.raises(RuntimeError, match=r"0\.gate\.task: task = .*numbered from 0 to 1"):
         other.load_state_dict({**state, "0.gate.task": torch.tensor(7)})
 

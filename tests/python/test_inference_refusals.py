@@ -330,18 +330,6 @@ def test_weights_that_are_not_finite_are_not_programmed() -> None:
         model(x)
 
 
-def test_a_refused_evaluation_leaves_a_stale_layer_refused() -> None:
-    model = pl.program(model_of())
-    with torch.no_grad():
-        model[2].weight += 1.0
-    x = torch.ones(2, 6)
-    for _ in range(2):
-        with pytest.raises(pl.StateError, match="program"):
-            model(x)
-        with pytest.raises(ValueError, match="metric gave"):
-            pl.inference.evaluate(model, BATCHES, metric=lambda *_: 1.0)  # type: ignore[arg-type]
-
-
 def test_the_warning_about_zeros_comes_before_the_programming() -> None:
     tile = pl.Tile(3, 4, pl.InferenceConfig())
     before = pl.state.dumps(tile.state())

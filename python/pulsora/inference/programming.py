@@ -96,7 +96,7 @@ def _zeros(layers: list[tuple[HeldWeights, nn.Parameter]]) -> int:
     """Returns the number of layers whose weights are all 0; InputError if some are not finite."""
     for _, weight in layers:
         require_whole(weight)
-    ends = torch.stack([torch.stack(weight.aminmax()).float().cpu() for _, weight in layers])
+    ends = torch.stack([torch.stack(w.detach().aminmax()).float().cpu() for _, w in layers])
     for (held, weight), finite in zip(layers, ends.isfinite().all(1).tolist(), strict=True):
         if not finite:
             matrix = weight.detach().reshape(held.array.shape)

@@ -64,8 +64,10 @@ class AgeGate(TaskGate):
         chosen = ours.pop(f"{prefix}task", None)  # not in states of earlier versions
         super()._load_from_state_dict(ours, prefix, *args)
         error_msgs: list[str] = args[-1]
+        if chosen is None:
+            return
         try:
-            self.select(0 if chosen is None else chosen)
+            self.select(chosen)
         except (TypeError, ValueError) as error:
             error_msgs.append(f"{prefix}task: {error}")
 

@@ -124,6 +124,7 @@ std::vector<float> TileProgramming::compensation() const {
 }
 
 void TileProgramming::setAdcGains(const std::vector<float> &gains) {
+  const ScratchOperation operation(tile_.context);
   array_.setAdcGains(tile_.context, gains);
 }
 

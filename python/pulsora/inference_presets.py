@@ -11,17 +11,21 @@ from pulsora._internal.files import read_settings
 from pulsora._internal.models import model_from_dict
 from pulsora._internal.parameters import MODELS, suggestion
 from pulsora.config import InferenceConfig, IOParameters
+from pulsora.crosssim_presets import SONOS, RRAMMilo
 
 __all__ = ["AnalogFoundation", "ReRamCMO", "StandardHWA", "noise_model"]
+
+_PRESETS = {"RRAMMilo": RRAMMilo, "SONOS": SONOS}
+"""Presets whose noise models have no name of their own."""
 
 
 def noise_model(name: str | Mapping[str, Any]) -> noise_models.NoiseModel:
     """The noise model of a name, file or table.
 
     Args:
-        name: The name of a noise model, in which the case of letters is free; or a TOML or JSON
-            file with the table that `to_dict()` of a noise model returns, such as that of
-            `pulsora.fit.retention`; or such a table.
+        name: The name of a noise model, or "RRAMMilo" or "SONOS" for that of a preset; the case of
+            letters is free. Or a TOML or JSON file with the table that `to_dict()` of a noise model
+            returns, such as that of `pulsora.fit.retention`. Or such a table.
 
     Raises:
         ConfigError: For an unknown name, and for a bad table.
@@ -33,7 +37,9 @@ def noise_model(name: str | Mapping[str, Any]) -> noise_models.NoiseModel:
     elif Path(name).suffix in {".toml", ".json"}:
         table = read_settings("noise_model", Path(name))
     else:
-        known = {one.lower(): one for one in MODELS["noise_model"]}
+        known = {one.lower(): one for one in [*MODELS["noise_model"], *_PRESETS]}
+        if known.get(name.lower()) in _PRESETS:
+            return _PRESETS[known[name.lower()]]().noise_model
         if name.lower() not in known:
             hint = suggestion(name, known.values())
             raise _core.ConfigError(

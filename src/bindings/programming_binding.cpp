@@ -100,6 +100,20 @@ void driftCells(SharedTile &self, py::handle time, py::handle redraw, bool fromN
   self.run([&](Tile &tile) { tile.drift(seconds, reading, from); });
 }
 
+std::vector<std::pair<double, uint64_t>> ages(SharedTile &self) {
+  std::vector<std::pair<double, uint64_t>> given;
+  for (const Age &age : self.run([](Tile &tile) { return tile.ages(); }))
+    given.emplace_back(age.time, age.redraw);
+  return given;
+}
+
+void setAges(SharedTile &self, const std::vector<std::pair<double, uint64_t>> &given) {
+  std::vector<Age> ages;
+  ages.reserve(given.size());
+  for (const auto &[time, redraw] : given) ages.push_back({time, redraw});
+  self.run([&](Tile &tile) { tile.setAges(ages); });
+}
+
 py::object retention(SharedTile &self) {
   return fromValue(Value(self.run([](Tile &tile) { return tile.retention(); })));
 }
@@ -191,6 +205,7 @@ void bindProgramming(py::class_<SharedTile> &tile) {
           [](SharedTile &self) { return self.run([](Tile &each) { return each.retains(); }); })
       .def("require_age", &requireAge, arg("time"))
       .def("drift_cells", &driftCells, arg("time"), arg("redraw"), arg("from_now") = false)
+      .def_property("ages", &ages, &setAges)
       .def("retention", &retention)
       .def("age_compensation",
            [](SharedTile &self) {

@@ -78,3 +78,11 @@ def test_rram_milo_has_programming_errors_alone() -> None:
 def test_settings_of_the_configuration_may_differ(preset: str) -> None:
     config = getattr(pl.presets, preset)(cell="single", cell_bits=5)
     assert (config.cell, config.cell_bits) == ("single", 5)
+
+
+@pytest.mark.parametrize("preset", ["SONOS", "RRAMMilo"])
+def test_memories_of_presets_have_their_names(preset: str) -> None:
+    memory = getattr(pl.presets, preset)().noise_model
+    assert pl.presets.noise_model(preset.lower()) == memory
+    curves = pl.plot.drift_curves(pl.presets.noise_model(preset), devices=4)
+    assert curves.times[-1] <= (5 * DAY if preset == "SONOS" else math.inf)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
+
 import pytest
 
 import pulsora as pl
@@ -70,6 +73,43 @@ def test_a_layer_trains_at_an_age_and_saves_it() -> None:
     other.load_state_dict(model.state_dict())
     model.eval()
     other.eval()
+    with torch.no_grad():
+        assert torch.equal(model(x), other(x))
+
+
+def test_an_evaluation_that_fails_returns_arrays_to_their_own_ages() -> None:
+    config = pl.LRTTConfig(
+        rank=2, transfer_every=0, retention=POWER, retention_fast=LEAK,
+        forward=pl.IOParameters(out_noise=0.1),
+    )  # fmt: skip
+    model = pl.convert_to_analog(network(), config, seed=1, max_input_size=5)
+    pl.drift(model, "1 hour", redraw=3)
+    x, wanted = torch.randn(16, 8), torch.randint(3, (16,))
+    loss = torch.nn.functional.cross_entropy(model(x), wanted)
+    loss.backward()  # type: ignore[no-untyped-call]
+    pl.optim.AnalogSGD(model.parameters(), lr=0.1).step()  # A and B are young, W is old
+    first, second = itertools.islice(model[0].tiles, 2)
+    first.retention.elapse(60.0)
+    other = copy.deepcopy(model).eval()
+    model.eval()
+    with torch.no_grad():
+        for each in (model, other):
+            each(x)
+    ages = [tile.retention.ages for tile in (first, second)]
+    assert ages[0]["visible"].time == 3660.0
+    assert ages[0]["fast_a"].time == 60.0
+    assert ages[1]["visible"] == (3600.0, 3)
+    for times in (["1 day", "1 year"], ["1 year"]):
+        calls = itertools.count()
+
+        def failing(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            if next(calls) == len(times):  # noqa: B023 - called in this round
+                raise KeyError("no such class")
+            return (outputs.argmax(1) == targets).float()
+
+        with pytest.raises(KeyError, match="no such class"):
+            pl.inference.evaluate(model, [(x, wanted)], metric=failing, times=times, programmings=2)
+        assert [tile.retention.ages for tile in (first, second)] == ages
     with torch.no_grad():
         assert torch.equal(model(x), other(x))
 

@@ -45,7 +45,7 @@ def plot_drift(
     name: Annotated[
         str,
         typer.Argument(
-            help="A noise model, see 'pulsora info', or a TOML or JSON file with the table of one."
+            help="A noise model, see 'pulsora info', RRAMMilo, SONOS, or a TOML or JSON file."
         ),
     ],
     out: Annotated[

@@ -111,7 +111,8 @@ def readapt(
     Gates by age (`pulsora.nn.AgeGate`) select the adapter of each time, so that a bank is trained
     adapter by adapter. Pulsed arrays with a `retention=` age by the time that passes
     between the times, each from its last pulse on; a model may have such arrays alone, such as
-    those of LRTTConfig. Afterwards the model is in eval() at the last time.
+    those of LRTTConfig. Afterwards the model is in eval() at the last time; after an error in the
+    loss or the metric, it is at the time and has the adapters it had reached.
 
     Args:
         model: A model of `pulsora.peft.add_adapters` with `base_config=InferenceConfig(...)`, or

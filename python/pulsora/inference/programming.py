@@ -148,7 +148,7 @@ class _Before:
         gates: Sequence[TaskGate],
     ) -> None:
         self._layers = [_PointOf(*layer) for layer in layers]
-        self._ages = [(array, *_age_of(array)) for array in arrays]
+        self._ages = [(array, [_age_of(tile) for tile in array]) for array in arrays]
         self._tasks = [(gate, gate.task.clone()) for gate in gates]
 
     def restore_measured(self) -> None:
@@ -159,8 +159,11 @@ class _Before:
 
     def restore(self) -> None:
         """Returns everything to where it was."""
-        for array, time, redraw in self._ages:
-            set_age([array], time, redraw)
+        for array, tiles in self._ages:
+            array.changes += 1
+            for tile, (ages, samples) in zip(array, tiles, strict=True):
+                tile._core.ages = ages  # noqa: SLF001 - of this package
+                tile._core.evaluated = samples  # noqa: SLF001 - of this package
         for gate, task in self._tasks:
             gate.select(task)
         for layer in self._layers:
@@ -206,7 +209,7 @@ def same_point_on_error(
     """Returns layers, arrays and gates to where they were, if the block raises an error.
 
     Layers that were not programmed read their weights then, and those that were stale are refused
-    as before. All arrays of a layer get the age of its first.
+    as before.
     """
     before = _Before(layers, arrays, gates)
     try:
@@ -236,11 +239,9 @@ def measured_number(layers: list[tuple[HeldWeights, nn.Parameter]]) -> int | Non
     return next(iter(numbers), None)
 
 
-def _age_of(array: TileArray) -> tuple[float, int]:
-    """Returns the time and the number of the reading of an array with a retention."""
-    retention: Any = next(iter(array)).retention
-    age = next(iter(retention.ages.values()))
-    return age.time, age.redraw
+def _age_of(tile: Tile) -> tuple[list[tuple[float, int]], int]:
+    """Returns time and reading of each array of a tile, and how many samples it has evaluated."""
+    return tile._core.ages, tile._core.evaluated  # noqa: SLF001 - of this package
 
 
 def drifting_parts(

@@ -98,15 +98,20 @@ void AnalogDevice::requireAge(double time, AgeFrom from) const {
   }
 }
 
-void AnalogDevice::drift(const Context &context, const Age &age, AgeFrom from) {
-  requireAge(age.time, from);
-  if (age.time > 0.0)
-    for (const NamedArray &each : arrays()) each.array->cells().reserveAge(context);
-  for (const NamedArray &each : arrays()) {
-    PulsedDevice &cells = each.array->cells();
-    const double before = from == AgeFrom::Now ? cells.age().time : 0.0;
-    cells.drift(context, {before + age.time, age.redraw});
-  }
+std::vector<Age> AnalogDevice::ages() const {
+  std::vector<Age> ages;
+  for (const NamedArray &each : arraysOf()) ages.push_back(each.array->cells().age());
+  return ages;
+}
+
+void AnalogDevice::setAges(const Context &context, const std::vector<Age> &ages) {
+  const std::vector<NamedArray> all = arrays();
+  PULSORA_CHECK(ConfigError, ages.size() == all.size(), "ages has ", ages.size(),
+                " entries, but the tile has ", all.size(), " arrays; give one for each");
+  for (size_t i = 0; i < all.size(); ++i) all[i].array->cells().requireAge(ages[i].time);
+  for (size_t i = 0; i < all.size(); ++i)
+    if (ages[i].time > 0.0) all[i].array->cells().reserveAge(context);
+  for (size_t i = 0; i < all.size(); ++i) all[i].array->cells().drift(context, ages[i]);
 }
 
 Value::Map AnalogDevice::explain(const Context &, MatrixView<const float> x,

@@ -130,8 +130,10 @@ class AnalogDevice {
   /// The errors of drift(), before anything changes: ConfigError for a time of which a noise model
   /// has no numbers.
   void requireAge(double time, AgeFrom from) const;
-  /// Lets reads see the arrays at an age; see PulsedDevice::drift().
-  virtual void drift(const Context &context, const Age &age, AgeFrom from);
+  /// The age of each array, in the order of arrays().
+  std::vector<Age> ages() const;
+  /// Lets reads see each array at its age; see PulsedDevice::drift().
+  virtual void setAges(const Context &context, const std::vector<Age> &ages);
   /// The rule by which the tile compensates this drift.
   RetentionCompensation ageCompensation() const { return ageCompensation_; }
   void setAgeCompensation(RetentionCompensation rule) { ageCompensation_ = rule; }

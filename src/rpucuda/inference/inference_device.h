@@ -60,7 +60,6 @@ class InferenceDevice final : public AnalogDevice, public Programmable {
     requireTime(time);
   }
   void drift(const Context &context, double time, uint64_t redraw) override;
-  using AnalogDevice::drift;
   void unprogram(const Context &context) override;
   void take(const Context &context, MatrixView<const float> weights, bool isSame) override;
   void see(uint64_t number) override {

@@ -334,8 +334,8 @@ void LRTTTransferDevice::resetColumns(const Context &context, const std::string 
   if (adapter_) adapter_->arraysReplaced();
 }
 
-void LRTTTransferDevice::drift(const Context &context, const Age &age, AgeFrom from) {
-  AnalogDevice::drift(context, age, from);
+void LRTTTransferDevice::setAges(const Context &context, const std::vector<Age> &ages) {
+  AnalogDevice::setAges(context, ages);
   if (adapter_) adapter_->arraysReplaced();
 }
 

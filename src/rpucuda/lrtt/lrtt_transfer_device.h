@@ -35,8 +35,8 @@ class LRTTTransferDevice final : public AnalogDevice, private GatedAdapter {
   void update(const Context &context, MatrixView<const float> x, MatrixView<const float> d,
               float lr, const Counters &c) override;
   void postUpdate(const Context &context, float lr, const Counters &c) override;
-  /// Within a mini-batch, later updates project with A and B at that age.
-  void drift(const Context &context, const Age &age, AgeFrom from) override;
+  /// Within a mini-batch, later updates project with A and B at these ages.
+  void setAges(const Context &context, const std::vector<Age> &ages) override;
   void reserveUpdate(const Context &context, int64_t samples, float lr) override;
   void prepareUpdate(const Context &context, int64_t samples, int64_t longest, float lr) override;
   /// False with projection = 'reuse', where an update uses the reads of all its samples or none. An

@@ -269,13 +269,24 @@ void Tile::requireAge(double time, AgeFrom from) const {
 
 void Tile::drift(double time, uint64_t redraw, AgeFrom from) {
   requireAge(time, from);
-  PULSORA_CHECK(ConfigError, redraw <= kMostRedraws, "redraw is ", redraw,
-                "; readings are numbered from 0 to ", kMostRedraws);
+  std::vector<Age> ages = impl_->device->ages();
+  for (Age &age : ages) age = {from == AgeFrom::Now ? age.time + time : time, redraw};
+  setAges(ages);
+}
+
+std::vector<Age> Tile::ages() const { return impl_->device->ages(); }
+
+void Tile::setAges(const std::vector<Age> &ages) {
+  for (const Age &age : ages) {
+    requireAge(age.time);
+    PULSORA_CHECK(ConfigError, age.redraw <= kMostRedraws, "redraw is ", age.redraw,
+                  "; readings are numbered from 0 to ", kMostRedraws);
+  }
   impl_->reportNonfinite();
   const ScratchOperation operation(impl_->context);
   impl_->device->reserveCells(impl_->context);
   impl_->compensation->prepare(impl_->context, *impl_->device, impl_->changes());
-  impl_->device->drift(impl_->context, {time, redraw}, from);
+  impl_->device->setAges(impl_->context, ages);
   impl_->compensation->measure(impl_->context, *impl_->device);
   impl_->evaluation = {};
 }

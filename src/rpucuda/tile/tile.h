@@ -140,6 +140,11 @@ class Tile final {
   /// alone; stored weights stay. Evaluations count their samples anew. ConfigError, before anything
   /// changes, for a tile without retention and for a time of which a noise model has no numbers.
   void drift(double time, uint64_t redraw = 0, AgeFrom from = AgeFrom::LastPulse);
+  /// The age of each array, in the order of arrayNames(); 0 for one without retention.
+  std::vector<Age> ages() const;
+  /// Lets reads see each array at an age of its own; errors as of drift(), and for another number of
+  /// ages.
+  void setAges(const std::vector<Age> &ages);
   /// The model, time and redraw of each array that drifts, by the array's name.
   Value::Map retention() const;
   /// The factor on each output that compensates drift; 1 without compensation.

@@ -278,7 +278,7 @@ def test_programmed_models_on_a_gpu_have_the_arrays_of_the_cpu(
             assert factors == factors_of_gpu
     with torch.no_grad():
         moved[0].weight[1, 2] = float("nan")
-    with pytest.raises(pl.InputError, match="not finite"):
+    with pytest.raises(pl.InputError, match="must be finite"):
         pl.program(moved)
     with torch.no_grad():
         moved[0].weight[1, 2] = 0.5

@@ -142,8 +142,8 @@ class Tile final {
   void drift(double time, uint64_t redraw = 0, AgeFrom from = AgeFrom::LastPulse);
   /// The age of each array, in the order of arrayNames(); 0 for one without retention.
   std::vector<Age> ages() const;
-  /// Lets reads see each array at an age of its own; errors as of drift(), and for another number of
-  /// ages.
+  /// Lets reads see each array at its own age. Errors are those of drift(), and ConfigError for
+  /// another number of ages.
   void setAges(const std::vector<Age> &ages);
   /// The model, time and redraw of each array that drifts, by the array's name.
   Value::Map retention() const;

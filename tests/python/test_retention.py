@@ -247,6 +247,21 @@ def test_time_goes_on_from_the_age_of_each_array() -> None:
     assert np.array_equal(tile.arrays["visible"], twin.arrays["visible"])
 
 
+def test_arrays_may_be_older_than_the_models_of_other_arrays_reach() -> None:
+    config = pl.LRTTConfig(
+        rank=2, transfer_every=0, retention=POWER, retention_fast=noise_models.ReRamWan2022()
+    )
+    tile = trained(config)
+    tile.retention.drift(150000.0)
+    tile.update(np.ones((1, 14)), np.ones((1, 11)), 0.1)
+    tile.retention.elapse(100000.0)  # ReRamWan2022 has numbers up to 172800 s
+    ages = {name: age.time for name, age in tile.retention.ages.items()}
+    assert ages == {"visible": 250000.0, "fast_a": 100000.0, "fast_b": 100000.0}
+    with pytest.raises(pl.ConfigError, match="time is 200000 s, but the retention ReRamWan2022"):
+        tile.retention.elapse(100000.0)
+    assert {name: age.time for name, age in tile.retention.ages.items()} == ages
+
+
 # --- refusals
 
 REFUSED: list[tuple[str, Callable[[], object], str]] = [

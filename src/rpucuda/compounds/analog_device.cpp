@@ -104,11 +104,19 @@ std::vector<Age> AnalogDevice::ages() const {
   return ages;
 }
 
-void AnalogDevice::setAges(const Context &context, const std::vector<Age> &ages) {
-  const std::vector<NamedArray> all = arrays();
+void AnalogDevice::requireAges(const std::vector<Age> &ages) const {
+  const auto all = arraysOf();
   PULSORA_CHECK(ConfigError, ages.size() == all.size(), "ages has ", ages.size(),
                 " entries, but the tile has ", all.size(), " arrays; give one for each");
-  for (size_t i = 0; i < all.size(); ++i) all[i].array->cells().requireAge(ages[i].time);
+  for (size_t i = 0; i < all.size(); ++i) {
+    all[i].array->cells().requireAge(ages[i].time);
+    PULSORA_CHECK(ConfigError, ages[i].redraw <= kMostRedraws, "redraw is ", ages[i].redraw,
+                  "; readings are numbered from 0 to ", kMostRedraws);
+  }
+}
+
+void AnalogDevice::setAges(const Context &context, const std::vector<Age> &ages) {
+  const std::vector<NamedArray> all = arrays();
   for (size_t i = 0; i < all.size(); ++i)
     if (ages[i].time > 0.0) all[i].array->cells().reserveAge(context);
   for (size_t i = 0; i < all.size(); ++i) all[i].array->cells().drift(context, ages[i]);

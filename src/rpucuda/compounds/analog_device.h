@@ -132,7 +132,10 @@ class AnalogDevice {
   void requireAge(double time, AgeFrom from) const;
   /// The age of each array, in the order of arrays().
   std::vector<Age> ages() const;
-  /// Lets reads see each array at its age; see PulsedDevice::drift().
+  /// The errors of setAges(), before anything changes: ConfigError for another number of ages, a
+  /// time of which an array's model has no numbers, and a reading beyond kMostRedraws.
+  void requireAges(const std::vector<Age> &ages) const;
+  /// Lets reads see each array at its age, after requireAges(); see PulsedDevice::drift().
   virtual void setAges(const Context &context, const std::vector<Age> &ages);
   /// The rule by which the tile compensates this drift.
   RetentionCompensation ageCompensation() const { return ageCompensation_; }

@@ -9,6 +9,15 @@
 
 namespace pulsora {
 
+namespace {
+
+void requireRetention(const Tile &tile) {
+  PULSORA_CHECK(ConfigError, tile.retains(), "the arrays of this tile keep their weights; give ",
+                "its configuration a retention, for example retention=noise_models.Exponential()");
+}
+
+}  // namespace
+
 Tile::Tile(int64_t dSize, int64_t xSize, const TileConfig &config, uint64_t seed, uint32_t tileId,
            const Context &context)
     : Tile(dSize, xSize, config, TileKeys{seed, tileId}, context) {}
@@ -262,8 +271,7 @@ TileProgramming Tile::programming() {
 bool Tile::retains() const { return impl_->device->retains(); }
 
 void Tile::requireAge(double time, AgeFrom from) const {
-  PULSORA_CHECK(ConfigError, retains(), "the arrays of this tile keep their weights; give its ",
-                "configuration a retention, for example retention=noise_models.Exponential()");
+  requireRetention(*this);
   impl_->device->requireAge(time, from);
 }
 
@@ -277,11 +285,8 @@ void Tile::drift(double time, uint64_t redraw, AgeFrom from) {
 std::vector<Age> Tile::ages() const { return impl_->device->ages(); }
 
 void Tile::setAges(const std::vector<Age> &ages) {
-  for (const Age &age : ages) {
-    requireAge(age.time);
-    PULSORA_CHECK(ConfigError, age.redraw <= kMostRedraws, "redraw is ", age.redraw,
-                  "; readings are numbered from 0 to ", kMostRedraws);
-  }
+  requireRetention(*this);
+  impl_->device->requireAges(ages);
   impl_->reportNonfinite();
   const ScratchOperation operation(impl_->context);
   impl_->device->reserveCells(impl_->context);
